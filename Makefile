@@ -1,0 +1,51 @@
+# Every target sets up what it needs: a virtual environment, the pinned dependencies, the native core.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
+NATIVE := CMakeLists.txt $(wildcard native/*)
+
+.PHONY: demo test check bench figure2 clean help
+
+help:
+	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
+	@echo "make test     every test"
+	@echo "make check    ruff, mypy, import rules"
+	@echo "make bench    benchmarks; results go to benchmarks/results"
+	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
+	@echo "make clean    remove the environment and everything built"
+
+# Two stamps: dependencies change rarely and take a minute; the native core builds in seconds.
+$(VENV)/.dependencies: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; about a minute) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# torch first and alone, so that its pin is met before another package asks for it.
+	@$(PIP) torch
+	@$(PIP) scikit-build-core nanobind cmake ninja
+	@$(PIP) --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.dependencies $(NATIVE)
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/python -m hamtarget.demo --out out
+
+test: $(VENV)/.installed
+	@$(BIN)/python -m pytest -n 2 tests
+
+check: $(VENV)/.installed
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/unit/test_layering.py
+
+bench: $(VENV)/.installed
+	@$(BIN)/python benchmarks/loss_speed.py
+
+figure2: $(VENV)/.installed
+	@$(BIN)/python -m hamtarget.paper.figure2 --out benchmarks/results/figure2
+
+clean:
+	rm -rf $(VENV) build out .mypy_cache .pytest_cache .ruff_cache .hypothesis

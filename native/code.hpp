@@ -1,0 +1,366 @@
+// Packed codes: Hamming distances and linear scans, by the widest instructions of the CPU at hand.
+//
+// A code is a row of n_bytes bytes, 1 to 128 (8 to 1,024 bits); rows follow one another without gaps.
+// Callers check their input: nothing here looks at a length or a pointer twice.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace hamtarget {
+
+using Distance = std::uint16_t;
+
+// Packed codes that somebody else owns.
+struct Codes {
+    const std::uint8_t* bytes;
+    std::size_t n_rows;
+    std::size_t n_bytes;
+
+    const std::uint8_t* row(std::size_t index) const { return bytes + index * n_bytes; }
+    Codes slice(std::size_t start, std::size_t count) const { return {row(start), count, n_bytes}; }
+};
+
+// A block of rows and its results stay in a 32 KiB first-level cache while every query of a batch reads them.
+inline constexpr std::size_t kBlockBytes = 16 * 1024;
+inline constexpr std::size_t kBlockRows = 2048;
+
+// One way to compute distances. All of them give the same results.
+struct Kernel {
+    const char* name;
+
+    // Distance of `query` to each row.
+    void (*distances)(const std::uint8_t* query, Codes rows, Distance* result);
+
+    // Number of rows within `radius`, whose positions and distances are written in the order of the rows.
+    // Takes at most kBlockRows rows; both results have room for all of them.
+    std::size_t (*within)(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
+                          Distance* distances);
+};
+
+namespace kernels {
+
+// What is always inlined is compiled once for each kernel, with the instructions of that kernel.
+#define HAMTARGET_INLINE [[gnu::always_inline]] inline
+
+template <class Word>
+HAMTARGET_INLINE unsigned word_distance(const std::uint8_t* left, const std::uint8_t* right) {
+    Word a, b;
+    std::memcpy(&a, left, sizeof a);
+    std::memcpy(&b, right, sizeof b);
+    return static_cast<unsigned>(std::popcount(static_cast<Word>(a ^ b)));
+}
+
+HAMTARGET_INLINE unsigned code_distance(const std::uint8_t* left, const std::uint8_t* right, std::size_t n_bytes) {
+    unsigned distance = 0;
+    std::size_t at = 0;
+    for (; at + 8 <= n_bytes; at += 8) distance += word_distance<std::uint64_t>(left + at, right + at);
+    if (n_bytes & 4) distance += word_distance<std::uint32_t>(left + at, right + at), at += 4;
+    if (n_bytes & 2) distance += word_distance<std::uint16_t>(left + at, right + at), at += 2;
+    if (n_bytes & 1) distance += word_distance<std::uint8_t>(left + at, right + at);
+    return distance;
+}
+
+HAMTARGET_INLINE void word_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    const auto each_row = [&](std::size_t n_bytes) __attribute__((always_inline)) {
+        for (std::size_t i = 0; i < rows.n_rows; ++i)
+            result[i] = static_cast<Distance>(code_distance(query, rows.bytes + i * n_bytes, n_bytes));
+    };
+    // A length that the compiler knows needs no loop over words.
+    switch (rows.n_bytes) {
+        case 4: return each_row(4);
+        case 8: return each_row(8);
+        case 16: return each_row(16);
+        case 32: return each_row(32);
+        default: return each_row(rows.n_bytes);
+    }
+}
+
+// `within` of the kernels that have nothing better: all distances, then those that are small enough.
+template <void (*distances_to)(const std::uint8_t*, Codes, Distance*)>
+std::size_t within_by_distances(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
+                                Distance* distances) {
+    // Hits are rare: one test passes over a group of rows that has none.
+    constexpr std::size_t kGroup = 16;
+    Distance all[kBlockRows];
+    distances_to(query, rows, all);
+    std::size_t count = 0;
+    for (std::size_t start = 0; start < rows.n_rows; start += kGroup) {
+        const std::size_t stop = std::min(start + kGroup, rows.n_rows);
+        if (stop - start == kGroup) {
+            std::uint16_t any = 0;
+            for (std::size_t i = start; i < start + kGroup; ++i) any |= static_cast<std::uint16_t>(all[i] <= radius);
+            if (!any) continue;
+        }
+        for (std::size_t i = start; i < stop; ++i) {
+            positions[count] = static_cast<std::uint32_t>(i);
+            distances[count] = all[i];
+            count += all[i] <= radius;
+        }
+    }
+    return count;
+}
+
+inline void portable_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    word_distances(query, rows, result);
+}
+
+#if defined(__x86_64__)
+
+#define HAMTARGET_POPCNT gnu::target("popcnt")
+#define HAMTARGET_AVX2 gnu::target("avx2,popcnt")
+#define HAMTARGET_AVX512 gnu::target("avx512f,avx512bw,avx512vpopcntdq,popcnt")
+
+[[HAMTARGET_POPCNT]] inline void popcnt_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    word_distances(query, rows, result);
+}
+
+// Bits set in each 64-bit lane: two table look-ups a byte (Mula, Kurz, Lemire 2018), then sums of 8 bytes.
+[[HAMTARGET_AVX2]] HAMTARGET_INLINE __m256i avx2_popcount(__m256i lanes) {
+    const __m256i nibble_counts = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    const __m256i low_nibbles = _mm256_set1_epi8(15);
+    const __m256i low = _mm256_and_si256(lanes, low_nibbles);
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(lanes, 4), low_nibbles);
+    const __m256i bytes =
+        _mm256_add_epi8(_mm256_shuffle_epi8(nibble_counts, low), _mm256_shuffle_epi8(nibble_counts, high));
+    return _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+}
+
+[[HAMTARGET_AVX2]] inline void avx2_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    if (rows.n_bytes == 8) {
+        std::uint64_t word;
+        std::memcpy(&word, query, sizeof word);
+        const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
+        const __m256i even_words = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+        std::size_t i = 0;
+        for (; i + 4 <= rows.n_rows; i += 4) {
+            const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows.row(i)));
+            const __m256i counts = avx2_popcount(_mm256_xor_si256(codes, wanted));
+            const __m128i narrow = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(counts, even_words));
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(result + i), _mm_packus_epi32(narrow, narrow));
+        }
+        word_distances(query, rows.slice(i, rows.n_rows - i), result + i);
+    } else if (rows.n_bytes < 64) {
+        word_distances(query, rows, result);
+    } else {
+        for (std::size_t i = 0; i < rows.n_rows; ++i) {
+            const std::uint8_t* code = rows.row(i);
+            __m256i sums = _mm256_setzero_si256();
+            std::size_t at = 0;
+            for (; at + 32 <= rows.n_bytes; at += 32) {
+                const __m256i left = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query + at));
+                const __m256i right = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(code + at));
+                sums = _mm256_add_epi64(sums, avx2_popcount(_mm256_xor_si256(left, right)));
+            }
+            const __m128i halves = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+            const auto sum = _mm_extract_epi64(halves, 0) + _mm_extract_epi64(halves, 1);
+            result[i] = static_cast<Distance>(sum + code_distance(query + at, code + at, rows.n_bytes - at));
+        }
+    }
+}
+
+[[HAMTARGET_AVX512]] inline void avx512_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    if (rows.n_bytes == 8) {
+        std::uint64_t word;
+        std::memcpy(&word, query, sizeof word);
+        const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(word));
+        std::size_t i = 0;
+        for (; i + 8 <= rows.n_rows; i += 8) {
+            const __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(rows.row(i)), wanted));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i), _mm512_cvtepi64_epi16(counts));
+        }
+        word_distances(query, rows.slice(i, rows.n_rows - i), result + i);
+    } else if (rows.n_bytes <= 16) {
+        word_distances(query, rows, result);
+    } else {
+        // 128 bytes are two registers; masks keep the bytes past a shorter row out.
+        const auto mask_of = [](std::size_t n) -> __mmask64 { return n >= 64 ? ~0ULL : (1ULL << n) - 1; };
+        const __mmask64 first = mask_of(rows.n_bytes);
+        const __mmask64 second = rows.n_bytes > 64 ? mask_of(rows.n_bytes - 64) : 0;
+        const __m512i wanted_first = _mm512_maskz_loadu_epi8(first, query);
+        const __m512i wanted_second = second ? _mm512_maskz_loadu_epi8(second, query + 64) : _mm512_setzero_si512();
+        for (std::size_t i = 0; i < rows.n_rows; ++i) {
+            const std::uint8_t* code = rows.row(i);
+            __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_maskz_loadu_epi8(first, code), wanted_first));
+            if (second) {
+                const __m512i codes = _mm512_maskz_loadu_epi8(second, code + 64);
+                counts = _mm512_add_epi64(counts, _mm512_popcnt_epi64(_mm512_xor_si512(codes, wanted_second)));
+            }
+            result[i] = static_cast<Distance>(_mm512_reduce_add_epi64(counts));
+        }
+    }
+}
+
+[[HAMTARGET_AVX512]] inline std::size_t avx512_within(const std::uint8_t* query, Codes rows, Distance radius,
+                                                      std::uint32_t* positions, Distance* distances) {
+    if (rows.n_bytes != 8)
+        return within_by_distances<avx512_distances>(query, rows, radius, positions, distances);
+    std::uint64_t word;
+    std::memcpy(&word, query, sizeof word);
+    const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(word));
+    const __m512i widest = _mm512_set1_epi64(radius);
+    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    std::size_t count = 0;
+    std::size_t i = 0;
+    for (; i + 8 <= rows.n_rows; i += 8) {
+        const __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(rows.row(i)), wanted));
+        const __mmask8 near = _mm512_cmple_epu64_mask(counts, widest);
+        if (!near) continue;
+        // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
+        // The eight places are there, since count <= i.
+        const __m512i rows_here = _mm512_add_epi64(lanes, _mm512_set1_epi64(static_cast<long long>(i)));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(positions + count),
+                            _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(near, rows_here)));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(distances + count),
+                         _mm512_cvtepi64_epi16(_mm512_maskz_compress_epi64(near, counts)));
+        count += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(near)));
+    }
+    for (; i < rows.n_rows; ++i) {
+        const auto distance = static_cast<Distance>(code_distance(query, rows.row(i), 8));
+        positions[count] = static_cast<std::uint32_t>(i);
+        distances[count] = distance;
+        count += distance <= radius;
+    }
+    return count;
+}
+
+#elif defined(__aarch64__)
+
+inline void neon_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    for (std::size_t i = 0; i < rows.n_rows; ++i) {
+        const std::uint8_t* code = rows.row(i);
+        unsigned distance = 0;
+        std::size_t at = 0;
+        for (; at + 16 <= rows.n_bytes; at += 16)
+            distance += vaddlvq_u8(vcntq_u8(veorq_u8(vld1q_u8(query + at), vld1q_u8(code + at))));
+        result[i] = static_cast<Distance>(distance + code_distance(query + at, code + at, rows.n_bytes - at));
+    }
+}
+
+#endif
+
+}  // namespace kernels
+
+// The kernels that this CPU can run, fastest first; the last one runs everywhere.
+inline std::span<const Kernel> supported_kernels() {
+    static const std::vector<Kernel> supported = [] {
+        using namespace kernels;
+        std::vector<Kernel> found;
+#if defined(__x86_64__)
+        if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vpopcntdq"))
+            found.push_back({"avx512", avx512_distances, avx512_within});
+        if (__builtin_cpu_supports("avx2"))
+            found.push_back({"avx2", avx2_distances, within_by_distances<avx2_distances>});
+        if (__builtin_cpu_supports("popcnt"))
+            found.push_back({"popcnt", popcnt_distances, within_by_distances<popcnt_distances>});
+#elif defined(__aarch64__)
+        found.push_back({"neon", neon_distances, within_by_distances<neon_distances>});
+#endif
+        found.push_back({"portable", portable_distances, within_by_distances<portable_distances>});
+        return found;
+    }();
+    return supported;
+}
+
+inline const Kernel& best_kernel() { return supported_kernels().front(); }
+
+// The kernel of that name. Throws std::invalid_argument where this CPU has none.
+inline const Kernel& kernel_named(std::string_view name) {
+    for (const Kernel& kernel : supported_kernels())
+        if (kernel.name == name) return kernel;
+    throw std::invalid_argument("kernel is '" + std::string(name) + "'; this CPU does not support it");
+}
+
+// Nearer comes first; of rows at the same distance, the smaller id.
+struct Hit {
+    Distance distance;
+    std::int64_t id;
+
+    friend auto operator<=>(const Hit&, const Hit&) = default;
+};
+
+// The first `limit` (at least 1) of the hits that are offered, in the order above.
+class FirstHits {
+  public:
+    FirstHits(Distance radius, std::size_t limit) : radius_(radius), limit_(limit) {}
+
+    // Farther rows need not be offered any more. It shrinks as hits come in.
+    Distance radius() const { return radius_; }
+
+    void offer(Hit hit) {
+        if (hits_.size() < limit_) {
+            hits_.push_back(hit);
+            if (hits_.size() < limit_) return;
+            std::make_heap(hits_.begin(), hits_.end());
+        } else if (hit < hits_.front()) {
+            std::pop_heap(hits_.begin(), hits_.end());
+            hits_.back() = hit;
+            std::push_heap(hits_.begin(), hits_.end());
+        }
+        radius_ = std::min(radius_, hits_.front().distance);
+    }
+
+    std::vector<Hit> sorted() && {
+        std::sort(hits_.begin(), hits_.end());
+        return std::move(hits_);
+    }
+
+  private:
+    Distance radius_;
+    std::size_t limit_;
+    std::vector<Hit> hits_;  // once there are `limit_`: a heap, the farthest in front
+};
+
+// Hits of many queries: those of query q lie from offsets[q] to offsets[q + 1].
+struct Hits {
+    std::vector<std::int64_t> offsets;
+    std::vector<std::int64_t> ids;
+    std::vector<Distance> distances;
+};
+
+// For each query the first `limit` rows within `radius`, by distance and then id. Reads every row.
+inline Hits scan(const Kernel& kernel, Codes queries, Codes rows, const std::int64_t* ids, Distance radius,
+                 std::size_t limit) {
+    std::vector<FirstHits> found(queries.n_rows, FirstHits(radius, limit));
+    const std::size_t block = std::min(kBlockRows, kBlockBytes / rows.n_bytes);
+    std::uint32_t positions[kBlockRows];
+    Distance distances[kBlockRows];
+    for (std::size_t start = 0; start < rows.n_rows; start += block) {
+        const Codes here = rows.slice(start, std::min(block, rows.n_rows - start));
+        for (std::size_t q = 0; q < queries.n_rows; ++q) {
+            const std::size_t count = kernel.within(queries.row(q), here, found[q].radius(), positions, distances);
+            for (std::size_t i = 0; i < count; ++i) found[q].offer({distances[i], ids[start + positions[i]]});
+        }
+    }
+
+    Hits result;
+    result.offsets.reserve(queries.n_rows + 1);
+    result.offsets.push_back(0);
+    for (FirstHits& first : found) {
+        for (const Hit& hit : std::move(first).sorted()) {
+            result.ids.push_back(hit.id);
+            result.distances.push_back(hit.distance);
+        }
+        result.offsets.push_back(static_cast<std::int64_t>(result.ids.size()));
+    }
+    return result;
+}
+
+}  // namespace hamtarget

@@ -1,0 +1,37 @@
+"""Learn binary hash codes by Hamming distance targets, and search them exactly and fast.
+
+Nothing slow is imported here: torch comes in with the first use of `HashEncoder`, the native core with that of
+`FlatIndex`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hamtarget.protocol import Encoder
+
+if TYPE_CHECKING:
+    from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
+    from hamtarget.search import FlatIndex
+
+__version__ = "0.1.0"
+
+__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel"]
+
+_HOMES = {
+    "FlatIndex": "hamtarget.search",
+    "HammingTargetLoss": "hamtarget.learn",
+    "HashEncoder": "hamtarget.learn",
+    "HashModel": "hamtarget.learn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hamtarget' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

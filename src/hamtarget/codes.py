@@ -1,0 +1,169 @@
+"""Packed binary codes: packing, distances, substrings, and every check of codes that come from outside.
+
+A code of `n_bits` bits is a row of `n_bits / 8` bytes, little-endian in its bits: bit k is bit `k % 8` of byte
+`k // 8`, as in `numpy.packbits(bitorder="little")` and in faiss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
+
+Codes = NDArray[np.uint8]
+
+MIN_BITS = 8
+MAX_BITS = 1024
+
+# Rows of the distance matrix are computed so many cells at a time: the working memory stays near 64 MB.
+_CELLS_AT_A_TIME = 8_000_000
+
+
+def check_n_bits(n_bits: int) -> int:
+    """`n_bits` itself, if codes of that length exist here.
+
+    Raises:
+        InputError: it is not a multiple of 8 from 8 to 1,024.
+    """
+    if not isinstance(n_bits, int | np.integer) or isinstance(n_bits, bool):
+        raise DtypeError(f"n_bits is {n_bits!r}; expected an integer")
+    if not MIN_BITS <= n_bits <= MAX_BITS or n_bits % 8:
+        raise InputError(f"n_bits is {n_bits}; expected a multiple of 8 from {MIN_BITS} to {MAX_BITS:,}")
+    return int(n_bits)
+
+
+def check_radius(radius: int, n_bits: int) -> int:
+    """`radius` itself, if it is a Hamming radius that says something about codes of `n_bits` bits.
+
+    Raises:
+        InputError: it is negative, or every pair of codes lies within it.
+    """
+    if not isinstance(radius, int | np.integer) or isinstance(radius, bool):
+        raise DtypeError(f"radius is {radius!r}; expected an integer")
+    if not 0 <= radius < n_bits:
+        raise InputError(f"radius is {radius}; expected 0 to {n_bits - 1}, less than the {n_bits} bits of a code")
+    return int(radius)
+
+
+def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
+    """`codes` as a contiguous (rows, n_bits / 8) array of uint8; one code alone becomes one row.
+
+    Raises:
+        DtypeError: the elements are not uint8.
+        ShapeError: a row does not hold `n_bits` bits.
+    """
+    array = np.asarray(codes)
+    if array.dtype != np.uint8:
+        raise DtypeError(f"{name} have dtype {array.dtype}; expected packed uint8 (see hamtarget.codes.pack)")
+    if array.ndim == 1:
+        array = array[None, :]
+    if array.ndim != 2:
+        raise ShapeError(f"{name} have {array.ndim} dimensions; expected 2: (rows, bytes)")
+    if array.shape[1] * 8 != n_bits:
+        raise ShapeError(f"{name} have {array.shape[1]} bytes a row; {n_bits} bits take {n_bits // 8}")
+    return np.ascontiguousarray(array)
+
+
+def check_vectors(vectors: ArrayLike, *, name: str = "vectors", n_columns: int | None = None) -> NDArray[np.float32]:
+    """`vectors` as a (rows, columns) array of finite float32.
+
+    Raises:
+        DtypeError: the elements are not numbers.
+        ShapeError: there are not two dimensions, or not `n_columns` columns.
+        NotFiniteError: some element is NaN or infinite.
+    """
+    array = np.asarray(vectors)
+    if array.dtype.kind not in "fiub":
+        raise DtypeError(f"{name} have dtype {array.dtype}; expected numbers")
+    if array.ndim != 2:
+        raise ShapeError(f"{name} have {array.ndim} dimensions; expected 2: (rows, columns)")
+    if n_columns is not None and array.shape[1] != n_columns:
+        raise ShapeError(f"{name} have {array.shape[1]} columns; expected {n_columns}")
+    array = array.astype(np.float32, copy=False)
+    check_finite(array, name=name)
+    return array
+
+
+def check_finite(array: NDArray[Any], *, name: str) -> None:
+    """Nothing, if every element is a finite number.
+
+    Raises:
+        NotFiniteError: says the first row that holds another value, and how many rows do.
+    """
+    if array.dtype.kind != "f" or array.size == 0:
+        return
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+    if len(bad):
+        raise NotFiniteError(
+            f"{name}: row {bad[0]} holds NaN or infinity ({len(bad):,} of {len(array):,} rows do); "
+            "expected finite numbers: remove or repair those rows"
+        )
+
+
+def pack(bits: ArrayLike) -> Codes:
+    """Packed codes of an array of bits, (rows, n_bits): non-zero is 1.
+
+    Raises:
+        InputError: the number of columns is not a code length.
+    """
+    array = np.asarray(bits)
+    if array.ndim == 0:
+        raise ShapeError("bits have 0 dimensions; expected (n_bits,) or (rows, n_bits)")
+    check_n_bits(array.shape[-1])
+    return np.packbits(array != 0, axis=-1, bitorder="little")
+
+
+def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
+    """The bits of packed codes as 0 and 1, (rows, n_bits)."""
+    return np.unpackbits(check_codes(codes, check_n_bits(n_bits)), axis=1, bitorder="little")
+
+
+def from_logits(logits: ArrayLike) -> Codes:
+    """Packed codes of real logits, (rows, n_bits): a bit is 1 where its logit is above 0.
+
+    Raises:
+        NotFiniteError: some logit is NaN or infinite.
+    """
+    return pack(check_vectors(logits, name="logits") > 0)
+
+
+def distances(queries: ArrayLike, codes: ArrayLike, n_bits: int) -> NDArray[np.uint16]:
+    """Hamming distances of every query to every code, (queries, codes)."""
+    left = _words(check_codes(queries, check_n_bits(n_bits), name="queries"))
+    right = _words(check_codes(codes, n_bits))
+    result = np.empty((len(left), len(right)), dtype=np.uint16)
+    block = max(1, _CELLS_AT_A_TIME // max(1, len(right)))
+    for start in range(0, len(left), block):
+        rows = result[start : start + block]
+        rows[...] = 0
+        for word in range(left.shape[1]):
+            rows += np.bitwise_count(left[start : start + block, word, None] ^ right[None, :, word])
+    return result
+
+
+def _words(codes: Codes) -> NDArray[np.unsignedinteger[Any]]:
+    """The same rows in the widest words that fill them exactly."""
+    for word in (np.uint64, np.uint32, np.uint16):
+        if codes.shape[1] % np.dtype(word).itemsize == 0:
+            return codes.view(word)
+    return codes
+
+
+def substring_bounds(n_bits: int, substrings: int) -> list[tuple[int, int]]:
+    """First and past-the-last bit of each of `substrings` contiguous pieces of a code, the longer ones first.
+
+    Learning and search split codes by this one function, so that what was trained is what is looked up.
+    """
+    if not 1 <= substrings <= n_bits:
+        raise InputError(f"substrings is {substrings}; expected 1 to n_bits ({n_bits})")
+    length, longer = divmod(n_bits, substrings)
+    bounds = []
+    start = 0
+    for index in range(substrings):
+        stop = start + length + (index < longer)
+        bounds.append((start, stop))
+        start = stop
+    return bounds

@@ -1,0 +1,67 @@
+"""Every error that hamtarget raises on purpose.
+
+    HamtargetError
+    |-- InputError (ValueError)      an argument or an array is not what the call needs
+    |   |-- ShapeError               wrong number of dimensions, rows or columns
+    |   |-- DtypeError (TypeError)   wrong element type
+    |   |-- NotFiniteError           NaN or infinity where numbers are needed
+    |   `-- SimilarityError          the similarity cannot form the groups that were asked for
+    |-- FileError                    a file cannot be used
+    |   |-- CorruptFileError         truncated, altered, or not of this kind
+    |   `-- UnsupportedFileError     whole, but written by a version this one cannot read
+    |-- NotFittedError               the encoder has learned nothing yet
+    |-- TrainingError                training cannot go on: the loss is no longer a number
+    `-- MissingExtraError (ImportError)  an optional dependency is not installed
+
+An error's text says what was found, what was expected and, where it is not obvious, what to do.
+"""
+
+from __future__ import annotations
+
+
+class HamtargetError(Exception):
+    """Base of every error of this package."""
+
+
+class InputError(HamtargetError, ValueError):
+    """An argument or an array is not what the call needs."""
+
+
+class ShapeError(InputError):
+    """Wrong number of dimensions, rows or columns."""
+
+
+class DtypeError(InputError, TypeError):
+    """Wrong element type."""
+
+
+class NotFiniteError(InputError):
+    """NaN or infinity where numbers are needed."""
+
+
+class SimilarityError(InputError):
+    """The similarity cannot form the groups that were asked for."""
+
+
+class FileError(HamtargetError):
+    """A file cannot be used."""
+
+
+class CorruptFileError(FileError):
+    """A file is truncated, altered, or not of this kind."""
+
+
+class UnsupportedFileError(FileError):
+    """A file is whole, but written by a version that this one cannot read."""
+
+
+class NotFittedError(HamtargetError):
+    """The encoder has learned nothing yet: call `fit` or `load` first."""
+
+
+class TrainingError(HamtargetError):
+    """Training cannot go on."""
+
+
+class MissingExtraError(HamtargetError, ImportError):
+    """An optional dependency is not installed."""

@@ -1,0 +1,48 @@
+"""Learning codes: the loss, what goes around it, and `HashEncoder`, which puts it all together. Needs torch."""
+
+from hamtarget.errors import MissingExtraError
+
+try:
+    import safetensors
+    import torch
+except ImportError as error:
+    raise MissingExtraError("hamtarget.learn needs torch and safetensors: pip install 'hamtarget[learn]'") from error
+
+from hamtarget.learn.batches import GroupBatchSampler
+from hamtarget.learn.binomial import log_cdf, log_sf
+from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.distributed import gather_rows
+from hamtarget.learn.encoder import HashEncoder
+from hamtarget.learn.head import HashHead, HashModel
+from hamtarget.learn.held_out import HeldOutLoss
+from hamtarget.learn.loss import HammingTargetLoss, LossTerms
+from hamtarget.learn.networks import DenseNet, SmallResNet
+from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
+from hamtarget.learn.trainer import TrainingOptions, train
+
+del safetensors, torch
+
+__all__ = [
+    "Custom",
+    "DenseNet",
+    "GroupBatchSampler",
+    "HammingTargetLoss",
+    "HashEncoder",
+    "HashHead",
+    "HashModel",
+    "HeldOutLoss",
+    "Labels",
+    "LossTerms",
+    "MultiLabels",
+    "Neighbors",
+    "Pairs",
+    "Progress",
+    "Similarity",
+    "SmallResNet",
+    "TrainingOptions",
+    "gather_rows",
+    "log_cdf",
+    "log_sf",
+    "nearest_neighbors",
+    "train",
+]

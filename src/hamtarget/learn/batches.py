@@ -1,0 +1,120 @@
+"""Batches of groups: random markers, each with some of its similars (paper 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from hamtarget.errors import InputError, SimilarityError
+from hamtarget.learn.similarity import Similarity, check_enough
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+class GroupBatchSampler:
+    """Item numbers of one batch after another: `batch_size / group_size` groups of a marker and its similars.
+
+    Every item that can be a marker is one once an epoch, in random order. A batch depends on the seed and its own
+    number only, so training can be resumed at any step, and every process of a distributed run draws the same batch
+    and takes its share.
+
+    Args:
+        similarity: says who may join a marker's group. Its tensors' device is where batches are drawn.
+        batch_size: items of a batch, over all processes.
+        group_size: items of a group, the marker included; divides batch_size.
+        steps: how many batches an iteration gives.
+        seed: of the random order.
+        markers: items that may be markers; all, if not given.
+        rank, world_size: this process and the number of all.
+        first_step: number of the first batch of an iteration, to resume.
+
+    Iterating gives lists of item numbers, as a DataLoader's `batch_sampler` does; `batch(step)` gives a tensor.
+
+    Raises:
+        InputError: sizes do not divide each other.
+        SimilarityError: some marker has fewer than group_size - 1 similar items; says which.
+    """
+
+    def __init__(
+        self,
+        similarity: Similarity,
+        batch_size: int,
+        group_size: int,
+        *,
+        steps: int = 0,
+        seed: int = 0,
+        markers: Tensor | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        first_step: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if group_size < 2:
+            raise InputError(f"group_size is {group_size}; expected 2 or more: a marker and at least one similar item")
+        if batch_size < group_size or batch_size % (group_size * world_size):
+            raise InputError(
+                f"batch_size is {batch_size}; expected a multiple of group_size ({group_size})"
+                + (f" times the number of processes ({world_size})" if world_size > 1 else "")
+            )
+        self.similarity = similarity
+        self.batch_size = batch_size
+        self.group_size = group_size
+        self.steps = steps
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.first_step = first_step
+        self.device = torch.device(device)
+        self._markers = torch.arange(similarity.n_items) if markers is None else markers
+        self._markers = self._markers.to(self.device)
+        self._check_markers()
+        self._epoch = -1
+        self._order = self._markers
+
+    def __len__(self) -> int:
+        return self.steps - self.first_step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.first_step, self.steps):
+            yield self.share(self.batch(step)).tolist()
+
+    def batch(self, step: int) -> Tensor:
+        """Items of the whole batch number `step`, group by group, (batch_size,)."""
+        n_groups = self.batch_size // self.group_size
+        markers = self._marker_run(step * n_groups, n_groups)
+        similars = self.similarity.draw(markers, self.group_size - 1, self._generator(2 * step))
+        return torch.cat([markers[:, None], similars], dim=1).flatten()
+
+    def share(self, batch: Tensor) -> Tensor:
+        """This process's part of a whole batch."""
+        return batch.chunk(self.world_size)[self.rank]
+
+    def _marker_run(self, start: int, count: int) -> Tensor:
+        """`count` markers from place `start` of the endless row of shuffled epochs."""
+        parts = []
+        while count > 0:
+            epoch, place = divmod(start, len(self._markers))
+            if epoch != self._epoch:
+                # Odd numbers, so that no epoch's generator is a batch's.
+                generator = self._generator(2 * epoch + 1)
+                self._order = self._markers[torch.randperm(len(self._markers), generator=generator, device=self.device)]
+                self._epoch = epoch
+            part = self._order[place : place + count]
+            parts.append(part)
+            start += len(part)
+            count -= len(part)
+        return torch.cat(parts)
+
+    def _generator(self, number: int) -> torch.Generator:
+        mixed = ((self.seed + 1) * _MIX + number * 0xD1B54A32D192ED03) % 2**63
+        return torch.Generator(device=self.device).manual_seed(mixed)
+
+    def _check_markers(self) -> None:
+        if len(self._markers) == 0:
+            raise SimilarityError("there are no markers; expected at least one item with similar items")
+        counts = self.similarity.counts()
+        if counts is None:
+            return
+        check_enough(self._markers, counts.to(self.device)[self._markers], self.group_size - 1)

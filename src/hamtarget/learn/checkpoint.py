@@ -1,0 +1,130 @@
+"""Everything that a training run needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hamtarget.errors import CorruptFileError, InputError
+from hamtarget.learn.weights import read_tensors, write_tensors
+
+
+@dataclass
+class Progress:
+    """How far training has come.
+
+    Attributes:
+        step: steps done.
+        steps: steps to do.
+        loss: of the last recorded step.
+        cost: of held-out data at the last look; infinite before the first.
+        best_cost: the lowest so far.
+        best_step: when it was.
+        looks_without_gain: looks since.
+    """
+
+    step: int = 0
+    steps: int = 0
+    loss: float = math.inf
+    cost: float = math.inf
+    best_cost: float = math.inf
+    best_step: int = 0
+    looks_without_gain: int = 0
+
+
+class TrainingState:
+    """A model, its optimiser and its progress, saved to and loaded from one file.
+
+    Args:
+        model: whose parameters and buffers are kept.
+        optimizer: whose moments are kept.
+        settings: what the run was started with; a file of other settings is refused.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        # As JSON gives them back, so that tuples and lists compare equal.
+        self.settings: dict[str, Any] = json.loads(json.dumps(settings))
+        self.progress = Progress(steps=settings["steps"])
+        self.best: dict[str, Tensor] = {}
+
+    def note_cost(self, cost: float) -> None:
+        """Take in the cost of held-out data; keep the weights if it is the lowest."""
+        self.progress.cost = cost
+        if cost < self.progress.best_cost:
+            self.progress.best_cost = cost
+            self.progress.best_step = self.progress.step
+            self.progress.looks_without_gain = 0
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        else:
+            self.progress.looks_without_gain += 1
+
+    def restore_best(self) -> None:
+        """Give the model the weights of the lowest held-out cost, where there was one."""
+        if self.best:
+            self.model.load_state_dict(self.best)
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole state; the older file stays until the new one is complete."""
+        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"best/{name}": value for name, value in self.best.items()}
+        for number, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{number}/{name}": value for name, value in moments.items()}
+        tensors["random/cpu"] = torch.get_rng_state()
+        if self._cuda():
+            tensors["random/cuda"] = torch.cuda.get_rng_state()
+        description = {"settings": self.settings, "progress": _finite(asdict(self.progress))}
+        write_tensors(path, tensors, description, kind="checkpoint")
+
+    def load(self, path: str | Path) -> None:
+        """Take the whole state from a file.
+
+        Raises:
+            InputError: the file is of a run with other settings; says which.
+            CorruptFileError: the file is damaged, or of another model.
+        """
+        tensors, description = read_tensors(path, kind="checkpoint")
+        theirs = description["settings"]
+        different = sorted(key for key in self.settings if theirs.get(key) != self.settings[key])
+        if different:
+            key = different[0]
+            raise InputError(
+                f"{path} is of a run with {key}={theirs.get(key)!r}; this run has {self.settings[key]!r} "
+                f"(different: {', '.join(different)}): use the same settings, or another checkpoint file"
+            )
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}, "random": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
+        try:
+            self.model.load_state_dict(parts["model"])
+        except RuntimeError as error:
+            raise CorruptFileError(f"{path} is of another model: {error}") from error
+        self.best = {name: value.clone() for name, value in parts["best"].items()}
+        state = self.optimizer.state_dict()
+        state["state"] = {}
+        for name, tensor in parts["optimizer"].items():
+            number, _, moment = name.partition("/")
+            state["state"].setdefault(int(number), {})[moment] = tensor
+        self.optimizer.load_state_dict(state)
+        torch.set_rng_state(parts["random"]["cpu"])
+        if self._cuda() and "cuda" in parts["random"]:
+            torch.cuda.set_rng_state(parts["random"]["cuda"])
+        kept: dict[str, Any] = description["progress"]
+        for name, value in kept.items():
+            setattr(self.progress, name, math.inf if value is None else value)
+
+    def _cuda(self) -> bool:
+        return next(self.model.parameters()).is_cuda
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Infinity, which JSON does not know, as null."""
+    return {key: None if value == math.inf else value for key, value in values.items()}

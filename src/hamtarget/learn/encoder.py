@@ -1,0 +1,340 @@
+"""HashEncoder: learn from arrays, turn arrays into codes, save and load; with scikit-learn's manners."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from hamtarget.codes import check_finite, check_n_bits
+from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
+from hamtarget.files import write_atomically
+from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.head import HashHead, HashModel
+from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.loss import HammingTargetLoss
+from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
+from hamtarget.learn.pair_cost import DissimilarCost, Probability
+from hamtarget.learn.similarity import Neighbors, Similarity, as_similarity, nearest_neighbors
+from hamtarget.learn.trainer import TrainingOptions, train
+from hamtarget.learn.weights import read_tensors, write_tensors
+
+# Inputs sent through the network at a time when encoding.
+_ENCODED_ROWS = 4096
+# Without labels, so many nearest neighbours are similar (paper 3.2).
+_NEIGHBORS = 10
+
+
+class HashEncoder:
+    """Learns binary codes from arrays: vectors (rows, columns) or images (rows, [channels,] height, width).
+
+    Args:
+        n_bits: length of a code.
+        radius: the Hamming distance target, or several whose losses are averaged.
+        network: "auto": the paper's DenseNet for vectors, a small residual network for images; or any nn.Module
+            that turns a batch of inputs into features and tells their number as `out_features`.
+        width: units or channels of a layer of the built-in networks; None: 256 for vectors, 32 for images.
+        dissimilar_weight: lambda of the paper: more of it means fewer, but surer, hits within the radius.
+        probability, sharpness, substring_weight, substrings, substring_cost: see `HammingTargetLoss`.
+        center: see `HashHead`.
+        steps, batch_size, group_size, learning_rate, weight_decay, precision: see `TrainingOptions`.
+        held_out: share of the inputs kept aside, by whose loss the best weights are chosen; 0: none.
+        patience: with `held_out`, stop after so many looks without a gain; 0: never.
+        seed: same seed, same data, same machine: same codes.
+        device: "auto": a GPU if there is one.
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 64,
+        radius: int | tuple[int, ...] = 2,
+        *,
+        network: str | nn.Module = "auto",
+        width: int | None = None,
+        dissimilar_weight: float = 300.0,
+        probability: Probability = "soft_bits",
+        sharpness: float = 2.0,
+        substring_weight: float = 0.0,
+        substrings: int | None = None,
+        substring_cost: DissimilarCost = "expected_rows",
+        center: Literal["mean", "median"] = "mean",
+        steps: int = 2000,
+        batch_size: int = 256,
+        group_size: int = 4,
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-4,
+        precision: Literal["float32", "bfloat16"] = "float32",
+        held_out: float = 0.0,
+        patience: int = 0,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.n_bits = n_bits
+        self.radius = radius
+        self.network = network
+        self.width = width
+        self.dissimilar_weight = dissimilar_weight
+        self.probability = probability
+        self.sharpness = sharpness
+        self.substring_weight = substring_weight
+        self.substrings = substrings
+        self.substring_cost = substring_cost
+        self.center = center
+        self.steps = steps
+        self.batch_size = batch_size
+        self.group_size = group_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.precision = precision
+        self.held_out = held_out
+        self.patience = patience
+        self.seed = seed
+        self.device = device
+        self._model: HashModel | None = None
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def model(self) -> HashModel:
+        """The trained model.
+
+        Raises:
+            NotFittedError: there is none yet.
+        """
+        if self._model is None:
+            raise NotFittedError("this HashEncoder has learned nothing yet; call fit or load first")
+        return self._model
+
+    def fit(
+        self,
+        inputs: ArrayLike | Tensor,
+        similar: Any = None,
+        *,
+        augment: Callable[[Tensor], Tensor] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        checkpoint: str | Path | None = None,
+        log: str | Path | None = None,
+    ) -> Self:
+        """The encoder itself, trained on `inputs`; an interrupted call leaves it as it was.
+
+        Args:
+            inputs: (rows, columns) or (rows, [channels,] height, width), any numbers.
+            similar: which inputs are similar: labels (rows,), several labels (rows, labels) of 0 and 1, a
+                `Similarity`, or a function of item numbers. None: the 10 nearest neighbours of each input.
+            augment: changes a batch of inputs at random.
+            progress: called with a `Progress` now and then.
+            checkpoint: a file to resume from and to save to.
+            log: a file that gets one JSON line a record.
+
+        Raises:
+            NotFiniteError, ShapeError, DtypeError: the inputs cannot be learned from; says where.
+            SimilarityError: some input has too few similar ones for a group; says which.
+        """
+        loss = HammingTargetLoss(
+            self.n_bits,
+            self.radius,
+            dissimilar_weight=self.dissimilar_weight,
+            probability=self.probability,
+            sharpness=self.sharpness,
+            substring_weight=self.substring_weight,
+            substrings=self.substrings,
+            substring_cost=self.substring_cost,
+        )
+        options = TrainingOptions(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            group_size=self.group_size,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            precision=self.precision,
+            patience=self.patience,
+            seed=self.seed,
+        )
+        tensor = _as_tensor(inputs)
+        if len(tensor) < 2:
+            raise ShapeError(f"inputs have {len(tensor)} rows; learning needs at least 2")
+        device = self._torch_device()
+        tensor = tensor.to(device)
+        relation = None if similar is None else as_similarity(similar, len(tensor))
+        kept, aside = split(len(tensor), self.held_out, self.seed)
+        model = self._build(tuple(tensor.shape[1:]), tensor[kept.to(device)]).to(device)
+        evaluate = None
+        if len(aside):
+            evaluate = HeldOutLoss(
+                tensor[aside.to(device)], self._similarity(relation, tensor, aside, device), loss, options
+            )
+        train(
+            model,
+            loss,
+            tensor[kept.to(device)] if len(aside) else tensor,
+            self._similarity(relation, tensor, kept, device),
+            options,
+            evaluate=evaluate,
+            augment=augment,
+            progress=progress,
+            checkpoint=checkpoint,
+            log=log,
+        )
+        self._model = model
+        self._shape = tuple(tensor.shape[1:])
+        return self
+
+    def _similarity(
+        self, relation: Similarity | None, inputs: Tensor, items: Tensor, device: torch.device
+    ) -> Similarity:
+        if relation is None:
+            # Neighbours are sought among the inputs that will be trained on together, not cut from longer lists.
+            chosen = inputs[items.to(device)]
+            return Neighbors(nearest_neighbors(chosen, min(_NEIGHBORS, len(chosen) - 1)))
+        return relation if len(items) == len(inputs) else relation.subset(items)
+
+    def _build(self, shape: tuple[int, ...], inputs: Tensor | None) -> HashModel:
+        """A new model for inputs of `shape`; the same for the same seed."""
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.seed)
+            backbone: nn.Module
+            if isinstance(self.network, nn.Module):
+                backbone = self.network
+            elif self.network != "auto":
+                raise InputError(f"network is {self.network!r}; expected 'auto' or an nn.Module")
+            elif len(shape) == 1:
+                backbone = DenseNet(shape[0], width=self.width or 256)
+            elif len(shape) == 3:
+                backbone = SmallResNet((shape[0], shape[1], shape[2]), width=self.width or 32)
+            else:
+                raise ShapeError(
+                    f"inputs have shape (rows, {', '.join(map(str, shape))}); expected (rows, columns), "
+                    "(rows, height, width) or (rows, channels, height, width)"
+                )
+            model = HashModel(backbone, check_n_bits(self.n_bits), center=self.center)
+        if inputs is not None:
+            for module in model.modules():
+                if isinstance(module, Standardize):
+                    module.fit(inputs.cpu())
+        return model
+
+    def logits(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
+        """Real values before the sign, (rows, n_bits)."""
+        model = self.model
+        tensor = _as_tensor(inputs)
+        if tuple(tensor.shape[1:]) != self._shape:
+            raise ShapeError(
+                f"inputs have shape (rows, {', '.join(map(str, tensor.shape[1:]))}); this encoder learned from "
+                f"(rows, {', '.join(map(str, self._shape))})"
+            )
+        device = next(model.parameters()).device
+        result = np.empty((len(tensor), self.n_bits), dtype=np.float32)
+        model.eval()
+        with torch.inference_mode():
+            for start in range(0, len(tensor), _ENCODED_ROWS):
+                block = tensor[start : start + _ENCODED_ROWS].to(device)
+                result[start : start + _ENCODED_ROWS] = model(block).float().cpu().numpy()
+        return result
+
+    def encode(self, inputs: ArrayLike | Tensor) -> NDArray[np.uint8]:
+        """Packed codes, (rows, n_bits / 8)."""
+        return HashHead.codes(torch.from_numpy(self.logits(inputs))).numpy()
+
+    def embedding(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
+        """Logits scaled to unit length, (rows, n_bits): what HDT-E ranks hits by."""
+        return HashHead.embedding(torch.from_numpy(self.logits(inputs))).numpy()
+
+    def save(self, folder: str | Path) -> None:
+        """Write `model.safetensors` and `config.json`; an older model stays whole until the new one is.
+
+        The weights file holds the configuration too and is enough to load the encoder: replacing it is the one moment
+        at which the new model takes the place of the old. `config.json` is the same text for people and other tools.
+        """
+        model = self.model
+        config = {
+            "parameters": {name: value for name, value in self.get_params().items() if name != "network"},
+            "network": "auto" if self.network == "auto" else type(self.network).__name__,
+            "input_shape": list(self._shape),
+        }
+        folder = Path(folder)
+        write_tensors(folder / "model.safetensors", model.state_dict(), config, kind="model")
+        write_atomically(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @classmethod
+    def load(cls, folder: str | Path, *, network: nn.Module | None = None, device: str = "auto") -> Self:
+        """The encoder that `save` wrote to `folder`.
+
+        Args:
+            folder: holds `model.safetensors`.
+            network: the same nn.Module that it was built with, where that was not "auto".
+            device: "auto": a GPU if there is one.
+
+        Raises:
+            FileError: there is no model. CorruptFileError: it is damaged. UnsupportedFileError: it is too new.
+            InputError: its network must be given, or another one was.
+        """
+        path = Path(folder) / "model.safetensors"
+        tensors, config = read_tensors(path, kind="model")
+        parameters = dict(config["parameters"])
+        if isinstance(parameters["radius"], list):
+            parameters["radius"] = tuple(parameters["radius"])
+        if config["network"] != "auto" and network is None:
+            raise InputError(f"{path} was built on a {config['network']}; pass network= with such a module")
+        encoder = cls(**{**parameters, "network": network if network is not None else "auto", "device": device})
+        shape = tuple(config["input_shape"])
+        model = encoder._build(shape, None)
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise InputError(f"{path}: its weights do not fit the network: {error}") from error
+        encoder._model = model.to(encoder._torch_device()).eval()
+        encoder._shape = shape
+        return encoder
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every argument of the constructor by name; `deep` is there for scikit-learn."""
+        return {name: getattr(self, name) for name in _parameter_names(type(self))}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """The encoder itself with some arguments changed; they count from the next `fit` on."""
+        names = _parameter_names(type(self))
+        for name, value in parameters.items():
+            if name not in names:
+                raise InputError(f"HashEncoder has no parameter {name!r}; expected one of {', '.join(names)}")
+            setattr(self, name, value)
+        return self
+
+    def _torch_device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._model is None else f"inputs {self._shape}"
+        return f"HashEncoder(n_bits={self.n_bits}, radius={self.radius}) [{state}]"
+
+
+def _parameter_names(kind: type) -> list[str]:
+    return [name for name in inspect.signature(kind).parameters if name != "self"]
+
+
+def _as_tensor(inputs: ArrayLike | Tensor) -> Tensor:
+    """Inputs as a finite tensor of at least two dimensions; grey images get their one channel."""
+    if isinstance(inputs, Tensor):
+        tensor = inputs
+        if tensor.dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
+            check_finite(tensor.float().cpu().numpy(), name="inputs")
+    else:
+        array = np.asarray(inputs)
+        if array.dtype.kind not in "fiub":
+            raise DtypeError(f"inputs have dtype {array.dtype}; expected numbers")
+        check_finite(array, name="inputs")
+        if array.dtype.kind == "f":
+            array = array.astype(np.float32, copy=False)
+        elif array.dtype != np.uint8:
+            array = array.astype(np.float32)
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if tensor.ndim < 2:
+        raise ShapeError(f"inputs have {tensor.ndim} dimensions; expected at least 2: (rows, columns)")
+    return tensor[:, None] if tensor.ndim == 3 else tensor

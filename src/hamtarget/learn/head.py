@@ -1,0 +1,109 @@
+"""From the features of any network to logits, embeddings and packed codes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamtarget.codes import check_n_bits
+from hamtarget.errors import InputError, ShapeError
+
+
+class HashHead(nn.Module):
+    """Logits of mean 0 and variance 1 for each bit: a linear layer, then batch norm without affine (paper 2.1.1).
+
+    Args:
+        in_features: columns of the features.
+        n_bits: length of a code.
+        center: "mean" balances the logits around 0. "median" also moves the median of each bit to 0, so that each
+            bit is 1 for half of the inputs even where logits are skewed.
+    """
+
+    running_median: Tensor
+
+    def __init__(self, in_features: int, n_bits: int, *, center: Literal["mean", "median"] = "mean") -> None:
+        super().__init__()
+        if center not in ("mean", "median"):
+            raise InputError(f"center is {center!r}; expected 'mean' or 'median'")
+        self.n_bits = check_n_bits(n_bits)
+        self.center = center
+        # Batch norm takes the mean away: a bias would do nothing.
+        self.linear = nn.Linear(in_features, self.n_bits, bias=False)
+        self.norm = nn.BatchNorm1d(self.n_bits, affine=False)
+        if center == "median":
+            self.register_buffer("running_median", torch.zeros(self.n_bits))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits, (rows, n_bits); in training the rows of a batch are normalised together."""
+        if features.ndim != 2 or features.shape[1] != self.linear.in_features:
+            raise ShapeError(
+                f"features have shape {tuple(features.shape)}; this head takes (rows, {self.linear.in_features})"
+            )
+        if self.training and len(features) < 2:
+            raise ShapeError("a training batch has 1 row; batch norm needs at least 2")
+        logits: Tensor = self.norm(self.linear(features))
+        if self.center == "median":
+            median = self.running_median
+            if self.training:
+                median = logits.detach().float().median(dim=0).values
+                self.running_median.lerp_(median, self.norm.momentum or 0.1)
+            logits = logits - median.to(logits.dtype)
+        return logits
+
+    @staticmethod
+    def embedding(logits: Tensor) -> Tensor:
+        """Logits scaled to unit length (z in the paper): what HDT-E stores and ranks by."""
+        return F.normalize(logits.float(), dim=1)
+
+    @staticmethod
+    def codes(logits: Tensor) -> Tensor:
+        """Packed codes, (rows, n_bits / 8) uint8, on the logits' device; equal to `hamtarget.codes.from_logits`."""
+        bits = (logits > 0).view(len(logits), logits.shape[1] // 8, 8)
+        places = torch.arange(8, device=logits.device, dtype=torch.uint8)
+        return (bits.to(torch.uint8) << places).sum(dim=2, dtype=torch.uint8)
+
+
+class HashModel(nn.Module):
+    """Any network as a hasher: `backbone`, then a `HashHead`.
+
+    Args:
+        backbone: gives (rows, in_features), or maps (rows, channels, height, width) that are then averaged.
+        n_bits: length of a code.
+        in_features: columns or channels of the backbone's output; taken from its `out_features` or `num_features`
+            where it has one.
+        center: see `HashHead`.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        n_bits: int,
+        *,
+        in_features: int | None = None,
+        center: Literal["mean", "median"] = "mean",
+    ) -> None:
+        super().__init__()
+        found: Any = in_features or getattr(backbone, "out_features", None) or getattr(backbone, "num_features", None)
+        if not isinstance(found, int):
+            raise InputError(
+                f"{type(backbone).__name__} does not tell how many features it gives (no out_features or "
+                "num_features); pass in_features="
+            )
+        self.backbone = backbone
+        self.head = HashHead(found, n_bits, center=center)
+
+    @property
+    def n_bits(self) -> int:
+        """Length of a code."""
+        return self.head.n_bits
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits, (rows, n_bits)."""
+        features = self.backbone(inputs)
+        if features.ndim > 2:
+            features = features.flatten(2).mean(dim=2)
+        logits: Tensor = self.head(features)
+        return logits

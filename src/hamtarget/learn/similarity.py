@@ -1,0 +1,343 @@
+"""Which inputs are similar: by label, by several labels, by neighbours, by pairs, or by any function.
+
+A `Similarity` speaks of items by their row number in the training set. It answers two questions: which pairs of a
+batch are similar, and which items may join a marker's group.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
+
+# Cells of a (markers, items) matrix that the general `draw` looks at in one go.
+_CELLS = 1 << 24
+
+
+class Similarity(ABC):
+    """A relation among `n_items` items; it need be neither symmetric nor transitive."""
+
+    n_items: int
+
+    @abstractmethod
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Boolean (rows, columns): whether the item in the column is similar to the item in the row."""
+
+    def matrix(self, items: Tensor) -> Tensor:
+        """Boolean (b, b) for a batch of items; an item that occurs twice is similar to itself."""
+        return self.between(items, items) | (items[:, None] == items[None, :])
+
+    def counts(self) -> Tensor | None:
+        """How many other items are similar to each item, where that is cheap to tell."""
+        return None
+
+    def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """`count` different random items similar to each marker, itself excluded, (markers, count).
+
+        Where `counts` can tell, the caller has made sure that there are enough; here it is checked.
+
+        Raises:
+            SimilarityError: a marker has fewer; says which.
+        """
+        items = torch.arange(self.n_items, device=markers.device)
+        parts = []
+        for some in markers.split(max(1, _CELLS // max(1, self.n_items))):
+            similar = self.between(some, items) & (some[:, None] != items)
+            check_enough(some, similar.sum(dim=1), count)
+            # The largest of independent random keys are a uniform draw without replacement.
+            keys = torch.rand(similar.shape, generator=generator, device=some.device)
+            parts.append(torch.where(similar, keys, -1.0).topk(count, dim=1).indices)
+        return torch.cat(parts)
+
+    @abstractmethod
+    def subset(self, items: Tensor) -> Similarity:
+        """The same relation among some of the items, renumbered 0, 1, ... in the order given."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same relation with its tensors on `device`."""
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
+        return moved
+
+
+class Labels(Similarity):
+    """Items are similar if their labels are equal.
+
+    Args:
+        labels: (items,) integers or strings.
+    """
+
+    def __init__(self, labels: Any) -> None:
+        values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        if values.ndim != 1:
+            raise ShapeError(f"labels have {values.ndim} dimensions; expected 1: one label an item (or MultiLabels)")
+        if values.dtype.kind not in "iubUSO":
+            raise DtypeError(f"labels have dtype {values.dtype}; expected integers or strings")
+        self.n_items = len(values)
+        _, numbers = np.unique(values, return_inverse=True)
+        self._labels = torch.from_numpy(numbers.astype(np.int64))
+        # Items sorted by label: the members of label c are members[starts[c] : starts[c] + sizes[c]].
+        self._members = torch.argsort(self._labels, stable=True)
+        self._sizes = torch.bincount(self._labels)
+        self._starts = torch.cumsum(self._sizes, 0) - self._sizes
+        self._rank = torch.empty_like(self._members)
+        self._rank[self._members] = torch.arange(self.n_items) - self._starts[self._labels[self._members]]
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Boolean (rows, columns): equal labels."""
+        return self._labels[rows][:, None] == self._labels[columns][None, :]
+
+    def counts(self) -> Tensor:
+        """Other items of the same label, for each item."""
+        return self._sizes[self._labels] - 1
+
+    def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """`count` different random items of each marker's label, (markers, count)."""
+        label = self._labels[markers]
+        place = _draw_places(self._sizes[label] - 1, count, generator)
+        # The places of all other members of the label: those from the marker on move up by one.
+        place += place >= self._rank[markers][:, None]
+        return self._members[self._starts[label][:, None] + place]
+
+    def subset(self, items: Tensor) -> Labels:
+        """The labels of some of the items."""
+        return Labels(self._labels[items])
+
+
+class MultiLabels(Similarity):
+    """Items with several labels each are similar if they share one; or if they share enough of them.
+
+    Args:
+        labels: (items, labels), non-zero where the item has the label.
+        jaccard: if given, shared labels over all labels of the two must be above this.
+    """
+
+    def __init__(self, labels: Any, *, jaccard: float | None = None) -> None:
+        values = labels if isinstance(labels, Tensor) else torch.from_numpy(np.asarray(labels))
+        if values.ndim != 2:
+            raise ShapeError(f"labels have {values.ndim} dimensions; expected 2: (items, labels) of 0 and 1")
+        if jaccard is not None and not 0 <= jaccard < 1:
+            raise InputError(f"jaccard is {jaccard}; expected 0 or more and less than 1")
+        self.n_items = len(values)
+        self.jaccard = jaccard
+        self._labels = (values != 0).float()
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Boolean (rows, columns): a shared label, or a Jaccard index above the limit."""
+        left, right = self._labels[rows], self._labels[columns]
+        shared = left @ right.T
+        if self.jaccard is None:
+            return shared > 0
+        united = left.sum(1)[:, None] + right.sum(1)[None, :] - shared
+        return shared > self.jaccard * united
+
+    def subset(self, items: Tensor) -> MultiLabels:
+        """The labels of some of the items."""
+        return MultiLabels(self._labels[items], jaccard=self.jaccard)
+
+
+class Neighbors(Similarity):
+    """An item is similar to those in its list of neighbours: not symmetric, not transitive.
+
+    Args:
+        neighbors: (items, k) item numbers, without the item itself; see `nearest_neighbors`.
+    """
+
+    def __init__(self, neighbors: Any) -> None:
+        lists = torch.as_tensor(neighbors)
+        if lists.ndim != 2 or lists.shape[1] < 1:
+            raise ShapeError(f"neighbors have shape {tuple(lists.shape)}; expected (items, k) with k of 1 or more")
+        if lists.dtype.is_floating_point or lists.dtype == torch.bool:
+            raise DtypeError(f"neighbors have dtype {lists.dtype}; expected integers: item numbers")
+        lists = lists.long()
+        self.n_items = len(lists)
+        if len(lists) and not 0 <= int(lists.min()) <= int(lists.max()) < len(lists):
+            raise InputError(f"neighbors hold item numbers outside 0 to {len(lists) - 1}")
+        own = (lists == torch.arange(len(lists), device=lists.device)[:, None]).any(dim=1)
+        if own.any():
+            raise InputError(f"item {int(own.nonzero()[0])} is in its own list of neighbors; leave it out")
+        self._neighbors = lists
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Boolean (rows, columns): the column's item is in the list of the row's item."""
+        lists = self._neighbors[rows]
+        similar: Tensor = lists[:, :1] == columns[None, :]
+        for place in range(1, lists.shape[1]):
+            similar |= lists[:, place : place + 1] == columns[None, :]
+        return similar
+
+    def counts(self) -> Tensor:
+        """The length of each list."""
+        return torch.full((self.n_items,), self._neighbors.shape[1], device=self._neighbors.device)
+
+    def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """`count` different random entries of each marker's list, (markers, count)."""
+        lengths = torch.full_like(markers, self._neighbors.shape[1])
+        drawn: Tensor = self._neighbors[markers[:, None], _draw_places(lengths, count, generator)]
+        return drawn
+
+    def subset(self, items: Tensor) -> Pairs:
+        """The neighbours that are themselves among the items: lists of different lengths, hence `Pairs`."""
+        number = torch.full((self.n_items,), -1, device=items.device)
+        number[items] = torch.arange(len(items), device=items.device)
+        lists = number[self._neighbors[items]]
+        first = torch.arange(len(items), device=items.device)[:, None].expand_as(lists)
+        kept = lists >= 0
+        return Pairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
+
+
+class Pairs(Similarity):
+    """Items are similar where an explicit pair says so.
+
+    Args:
+        pairs: (pairs, 2) item numbers.
+        n_items: number of items.
+        symmetric: a pair (i, j) stands for (j, i) too.
+    """
+
+    def __init__(self, pairs: Any, n_items: int, *, symmetric: bool = True) -> None:
+        edges = torch.as_tensor(pairs)
+        if edges.ndim != 2 or edges.shape[1] != 2:
+            raise ShapeError(f"pairs have shape {tuple(edges.shape)}; expected (pairs, 2)")
+        if edges.dtype.is_floating_point or edges.dtype == torch.bool:
+            raise DtypeError(f"pairs have dtype {edges.dtype}; expected integers: item numbers")
+        edges = edges.long()
+        if len(edges) and not 0 <= int(edges.min()) <= int(edges.max()) < n_items:
+            raise InputError(f"pairs hold item numbers outside 0 to {n_items - 1}")
+        self.n_items = n_items
+        edges = edges[edges[:, 0] != edges[:, 1]]
+        if symmetric:
+            edges = torch.cat([edges, edges.flip(1)])
+        # Sorted keys serve both look-ups: of a pair by binary search, of an item's list by its start.
+        self._keys = torch.unique(edges[:, 0] * n_items + edges[:, 1])
+        self._counts = torch.bincount(self._keys // max(1, n_items), minlength=n_items)
+        self._starts = torch.cumsum(self._counts, 0) - self._counts
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Boolean (rows, columns): the pair was given."""
+        if len(self._keys) == 0:
+            return torch.zeros(len(rows), len(columns), dtype=torch.bool, device=rows.device)
+        wanted = rows[:, None] * self.n_items + columns[None, :]
+        place = torch.searchsorted(self._keys, wanted).clamp_(max=len(self._keys) - 1)
+        found: Tensor = self._keys[place] == wanted
+        return found
+
+    def counts(self) -> Tensor:
+        """Items paired with each item."""
+        return self._counts
+
+    def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """`count` different random partners of each marker, (markers, count)."""
+        place = _draw_places(self._counts[markers], count, generator)
+        drawn: Tensor = self._keys[self._starts[markers][:, None] + place] % self.n_items
+        return drawn
+
+    def subset(self, items: Tensor) -> Pairs:
+        """The pairs of which both are among the items."""
+        number = torch.full((self.n_items,), -1, device=items.device)
+        number[items] = torch.arange(len(items), device=items.device)
+        edges = torch.stack([number[self._keys // self.n_items], number[self._keys % self.n_items]], dim=1)
+        return Pairs(edges[(edges >= 0).all(dim=1)], len(items), symmetric=False)
+
+
+class Custom(Similarity):
+    """Items are similar where a function says so.
+
+    Args:
+        function: takes two tensors of item numbers, (r,) and (c,), and gives a boolean (r, c).
+        n_items: number of items.
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], n_items: int) -> None:
+        self.function = function
+        self.n_items = n_items
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """What the function says."""
+        similar = self.function(rows, columns)
+        if similar.dtype != torch.bool or similar.shape != (len(rows), len(columns)):
+            raise ShapeError(
+                f"the similarity function gave {similar.dtype} of shape {tuple(similar.shape)}; "
+                f"expected torch.bool of shape {(len(rows), len(columns))}"
+            )
+        return similar
+
+    def subset(self, items: Tensor) -> Custom:
+        """The function, asked about the original items."""
+        return Custom(lambda rows, columns: self.function(items[rows], items[columns]), len(items))
+
+
+def as_similarity(similar: Any, n_items: int) -> Similarity:
+    """`similar` as a Similarity: one already, labels (1-D), several labels (2-D), or a function of item numbers.
+
+    Raises:
+        ShapeError: it does not speak of `n_items` items.
+    """
+    if isinstance(similar, Similarity):
+        result = similar
+    elif callable(similar):
+        result = Custom(similar, n_items)
+    else:
+        result = Labels(similar) if np.ndim(similar) == 1 else MultiLabels(similar)
+    if result.n_items != n_items:
+        raise ShapeError(f"similar speaks of {result.n_items:,} items; there are {n_items:,} inputs")
+    return result
+
+
+@torch.no_grad()
+def nearest_neighbors(vectors: Tensor, k: int, *, device: torch.device | str | None = None) -> Tensor:
+    """The k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact, in blocks.
+
+    Raises:
+        InputError: there are not more than k rows.
+    """
+    if not 1 <= k < len(vectors):
+        raise InputError(f"k is {k}; expected 1 to {len(vectors) - 1}, fewer than the {len(vectors):,} rows")
+    everything = vectors.to(device=device or vectors.device, dtype=torch.float32).flatten(1)
+    # Distances are differences of large squares; around the mean the squares are smaller, and so is the rounding.
+    everything = everything - everything.mean(dim=0)
+    squares = everything.pow(2).sum(dim=1)
+    result = []
+    block = max(1, _CELLS // len(everything))
+    for start in range(0, len(everything), block):
+        rows = everything[start : start + block]
+        distance = torch.addmm(squares[None, :], rows, everything.T, alpha=-2)
+        distance.diagonal(start).fill_(torch.inf)
+        result.append(distance.topk(k, dim=1, largest=False).indices)
+    return torch.cat(result)
+
+
+def _draw_places(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` different random places below each size, (sizes, count), by Floyd's method, all rows at once."""
+    places = torch.empty(len(sizes), count, dtype=torch.int64, device=sizes.device)
+    uniform = torch.rand(len(sizes), count, generator=generator, device=sizes.device, dtype=torch.float64)
+    for index in range(count):
+        last = sizes - count + index
+        place = (uniform[:, index] * (last + 1)).long()
+        taken = (places[:, :index] == place[:, None]).any(dim=1)
+        places[:, index] = torch.where(taken, last, place)
+    return places
+
+
+def check_enough(markers: Tensor, counts: Tensor, count: int) -> None:
+    """Nothing, if each marker has `count` similar items or more.
+
+    Raises:
+        SimilarityError: says the first marker that has fewer, and how many do.
+    """
+    short = counts < count
+    if short.any():
+        first = int(short.nonzero()[0])
+        raise SimilarityError(
+            f"item {int(markers[first])} has {int(counts[first])} similar items; a group of {count + 1} needs {count} "
+            f"({int(short.sum()):,} of {len(markers):,} markers have too few): lower group_size, or choose markers="
+        )

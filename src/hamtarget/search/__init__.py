@@ -1,0 +1,16 @@
+"""Exact search by Hamming distance, on the native core."""
+
+from hamtarget.errors import MissingExtraError
+
+try:
+    from hamtarget import _native as _native
+except ImportError as error:
+    raise MissingExtraError(
+        f"the native core hamtarget._native cannot be imported ({error}); hamtarget.search is built on it: "
+        "run `pip install .` in the source folder (it needs a C++20 compiler)"
+    ) from error
+
+from hamtarget.search.flat import FlatIndex
+from hamtarget.search.results import Hit, Hits
+
+__all__ = ["FlatIndex", "Hit", "Hits"]
