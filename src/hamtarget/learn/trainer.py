@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -251,7 +251,8 @@ class _Step:
         if self.options.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)
         self.optimizer.step()
-        return terms
+        # What is kept for the log must not keep the step's graph alive with it.
+        return replace(terms, total=terms.total.detach())
 
 
 def _optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:

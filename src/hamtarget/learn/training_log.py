@@ -41,7 +41,7 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
         Raises:
             TrainingError: its loss is not finite.
         """
-        progress.loss = float(terms.total.detach())
+        progress.loss = float(terms.total)
         if not math.isfinite(progress.loss):
             raise TrainingError(
                 f"the loss is {progress.loss} at step {progress.step}; expected a finite number: lower learning_rate, "
