@@ -21,7 +21,7 @@ from torch import Tensor
 from hamtarget.learn import HammingTargetLoss
 from hamtarget.paper.provenance import provenance, write_json
 
-N_BITS, RADIUS, WEIGHT, SHARPNESS, FLOOR = 64, 2, 300.0, 2.0, 1e-6
+N_BITS, RADIUS, WEIGHT, SHARPNESS, FLOOR = 64, 2, 300.0, 4.0, 1e-6
 
 
 def plain_loss(logits: Tensor, similar: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def main() -> None:
     options: list[dict[str, Any]] = [
         {"radius": 2},
         {"radius": 2, "probability": "angle"},
-        {"radius": [2, 6, 12], "sharpness": 4.0},
+        {"radius": [2, 6, 12], "sharpness": 2.0},
         {"radius": 2, "substring_weight": 300.0},
         {"radius": 2, "substring_weight": 300.0, "substring_cost": "log_likelihood", "probability": "angle"},
     ]

@@ -44,16 +44,16 @@ IMAGE_SETTINGS: list[dict[str, Any]] = [
 ]
 SIFT_SETTINGS: list[dict[str, Any]] = [
     *({"probability": "angle", "dissimilar_weight": weight} for weight in (100.0, 300.0, 1000.0)),
-    *({"probability": "soft_bits", "sharpness": sharpness} for sharpness in (1.0, 2.0, 4.0)),
-    *({"probability": "soft_bits", "sharpness": 2.0, "dissimilar_weight": weight} for weight in (100.0, 1000.0)),
+    *({"probability": "soft_bits", "sharpness": sharpness} for sharpness in (1.0, 2.0, 4.0, 8.0)),
+    *({"probability": "soft_bits", "sharpness": 4.0, "dissimilar_weight": weight} for weight in (100.0, 1000.0)),
     *(
-        {"substring_weight": weight, "substring_cost": cost}
-        for weight in (300.0, 3000.0)
+        {"probability": "soft_bits", "sharpness": 4.0, "substring_weight": weight, "substring_cost": cost}
+        for weight in (300.0, 3000.0, 10000.0)
         for cost in ("expected_rows", "log_likelihood")
     ),
-    {"substring_weight": 3000.0, "sharpness": 4.0},
-    {"substring_weight": 3000.0, "probability": "angle"},
-    {"substring_weight": 3000.0, "center": "median"},
+    {"probability": "soft_bits", "sharpness": 2.0, "substring_weight": 3000.0},
+    {"probability": "angle", "substring_weight": 3000.0},
+    {"probability": "soft_bits", "sharpness": 4.0, "substring_weight": 3000.0, "center": "median"},
 ]
 
 

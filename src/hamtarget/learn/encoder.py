@@ -60,7 +60,7 @@ class HashEncoder:
         width: int | None = None,
         dissimilar_weight: float = 300.0,
         probability: Probability = "soft_bits",
-        sharpness: float = 2.0,
+        sharpness: float = 4.0,
         substring_weight: float = 0.0,
         substrings: int | None = None,
         substring_cost: DissimilarCost = "expected_rows",

@@ -57,7 +57,7 @@ class HammingTargetLoss(nn.Module):
         probability: how the chance that one bit of a pair differs is estimated. "soft_bits": from
             `tanh(sharpness x logits)`, which sees bits that are shared by all rows; "angle": from the angle of the
             logits, as in the paper.
-        sharpness: of the soft bits.
+        sharpness: of the soft bits; at 1 all codes can become one, see docs/experiments.md.
         pair_average: "per_kind": the mean over similar and the mean over other pairs; "all_pairs": both sums over
             the number of all pairs.
         substring_weight: weight of the substring term, which lowers the rows that a multi-index reads; 0: none.
@@ -77,7 +77,7 @@ class HammingTargetLoss(nn.Module):
         *,
         dissimilar_weight: float = 300.0,
         probability: Probability = "soft_bits",
-        sharpness: float = 2.0,
+        sharpness: float = 4.0,
         pair_average: Literal["per_kind", "all_pairs"] = "per_kind",
         substring_weight: float = 0.0,
         substrings: int | None = None,
@@ -98,7 +98,7 @@ class HammingTargetLoss(nn.Module):
             if not 0 <= value < float("inf"):
                 raise InputError(f"{name} is {value}; expected a number of 0 or more")
         if not 0 < sharpness < float("inf"):
-            raise InputError(f"sharpness is {sharpness}; expected a number above 0 (2 to 4 work well)")
+            raise InputError(f"sharpness is {sharpness}; expected a number above 0 (4 works well, 1 collapses)")
         if not 0 < floor < 0.01:
             raise InputError(f"floor is {floor}; expected a small probability, above 0 and below .01")
         self.dissimilar_weight = float(dissimilar_weight)

@@ -1,0 +1,114 @@
+"""Who may import whom: the rules of the design, read from the source of every module."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hamtarget
+
+ROOT = Path(hamtarget.__file__).parent
+GROUND = {"codes", "errors", "files", "metrics", "planning", "protocol"}
+MAY_IMPORT = {
+    **{name: GROUND for name in GROUND},
+    "_native": set(),
+    "data": GROUND,
+    "search": GROUND | {"_native"},
+    "learn": GROUND,
+    "baselines": GROUND | {"learn", "search"},
+    "paper": GROUND | {"baselines", "data", "learn", "search"},
+    "demo": GROUND | {"baselines", "data", "learn", "paper", "search"},
+}
+# Packages from outside; "" stands for every layer that is not named.
+OUTSIDE = {
+    "": {"numpy"},
+    "learn": {"numpy", "safetensors", "torch", "triton"},
+    "paper": {"numpy", "matplotlib"},
+    "demo": {"numpy", "matplotlib", "rich"},
+}
+
+
+def imports():
+    """(file, layer, imported module) of every import, wherever in the file it stands."""
+    for path in sorted(ROOT.rglob("*.py")):
+        layer = path.relative_to(ROOT).with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                yield str(path.relative_to(ROOT)), layer, name
+
+
+def test_layers_import_only_what_lies_below_them():
+    wrong = []
+    for file, layer, name in imports():
+        parts = name.split(".")
+        if layer == "__init__":
+            continue
+        if name == "hamtarget":
+            # The package itself holds the version and imports nothing by itself.
+            continue
+        if parts[0] == "hamtarget":
+            if parts[1] != layer and parts[1] not in MAY_IMPORT[layer]:
+                wrong.append(f"{file} imports {name}")
+        elif parts[0] not in sys.stdlib_module_names | OUTSIDE.get(layer, OUTSIDE[""]):
+            wrong.append(f"{file} imports {name}")
+    assert wrong == []
+
+
+def test_the_rules_see_every_layer():
+    layers = {layer for _, layer, _ in imports()}
+    assert layers - {"__init__"} <= set(MAY_IMPORT)
+    assert {"learn", "search", "metrics"} <= layers
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("hamtarget", ["torch", "hamtarget._native", "matplotlib", "rich"]),
+        ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "torchvision", "triton"]),
+        ("hamtarget.search", ["torch"]),
+        ("hamtarget.baselines", ["torch", "hamtarget._native"]),
+    ],
+)
+def test_nothing_slow_or_absent_is_imported(module, absent):
+    script = f"import {module}, sys; print([m for m in {absent} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_public_names_are_sorted_and_there():
+    import hamtarget.baselines
+    import hamtarget.data
+    import hamtarget.learn
+    import hamtarget.search
+
+    for module in (hamtarget, hamtarget.learn, hamtarget.search, hamtarget.baselines, hamtarget.data):
+        assert module.__all__ == sorted(module.__all__)
+        for name in module.__all__:
+            assert getattr(module, name) is not None
+            assert name in dir(module)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        hamtarget.nothing  # noqa: B018
+
+
+def test_there_is_one_version():
+    from importlib.metadata import version
+
+    assert version("hamtarget") == hamtarget.__version__
+
+
+def test_validation_does_not_use_assert():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert)
+    ]
+    assert wrong == []
