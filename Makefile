@@ -43,6 +43,7 @@ check: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/loss_speed.py
+	@$(BIN)/python benchmarks/step_speed.py
 
 figure2: $(VENV)/.installed
 	@$(BIN)/python -m hamtarget.paper.figure2 --out benchmarks/results/figure2

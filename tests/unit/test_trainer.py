@@ -95,6 +95,9 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     train(model(), loss(), inputs, similarity, OPTIONS, checkpoint=path)
     with pytest.raises(InputError, match="run with seed=0; this run has 1"):
         train(model(), loss(), inputs, similarity, replace(OPTIONS, seed=1), checkpoint=path)
+    sharper = HammingTargetLoss(N_BITS, 2, dissimilar_weight=30.0, sharpness=5.0)
+    with pytest.raises(InputError, match="sharpness=4.0.*sharpness=5.0"):
+        train(model(), sharper, inputs, similarity, OPTIONS, checkpoint=path)
     other = HashModel(DenseNet(COLUMNS, width=8), N_BITS)
     with pytest.raises(CorruptFileError, match="is of another model"):
         train(other, loss(), inputs, similarity, OPTIONS, checkpoint=path)
@@ -153,6 +156,22 @@ def test_training_stops_early_and_keeps_the_best_weights():
     done = train(trained, loss(), inputs, similarity, options, evaluate=evaluate)
     assert (done.step, done.best_step, done.best_cost) == (20, 10, 1.0)
     assert torch.equal(trained.head.linear.weight, kept[1])
+
+
+def test_a_run_that_stopped_early_stays_stopped(tmp_path):
+    inputs, similarity = data()
+    options = replace(OPTIONS, steps=50, evaluate_every=5, patience=2)
+    first, second = model(), model()
+    costs = iter([1.0, 2.0, 3.0])
+    stopped = train(
+        first, loss(), inputs, similarity, options, evaluate=lambda _: next(costs), checkpoint=tmp_path / "run"
+    )
+    again = train(
+        second, loss(), inputs, similarity, options, evaluate=lambda _: next(costs), checkpoint=tmp_path / "run"
+    )
+    assert again == stopped
+    assert again.step == 15
+    assert_same_weights(first, second)
 
 
 def test_held_out_loss_is_fixed_and_falls_with_training():

@@ -17,8 +17,9 @@ from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss
 from hamtarget.learn.loss import HammingTargetLoss, LossTerms
 from hamtarget.learn.networks import DenseNet, SmallResNet
+from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
-from hamtarget.learn.trainer import TrainingOptions, train
+from hamtarget.learn.trainer import train
 
 del safetensors, torch
 

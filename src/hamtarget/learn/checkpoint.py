@@ -66,6 +66,10 @@ class TrainingState:
         else:
             self.progress.looks_without_gain += 1
 
+    def out_of_patience(self, patience: int) -> bool:
+        """Whether so many looks in a row brought no gain; never, if `patience` is 0."""
+        return self.progress.looks_without_gain >= patience > 0
+
     def restore_best(self) -> None:
         """Give the model the weights of the lowest held-out cost, where there was one."""
         if self.best:

@@ -21,9 +21,10 @@ from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss, split
 from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
+from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_cost import DissimilarCost, Probability
 from hamtarget.learn.similarity import Neighbors, Similarity, as_similarity, nearest_neighbors
-from hamtarget.learn.trainer import TrainingOptions, train
+from hamtarget.learn.trainer import train
 from hamtarget.learn.weights import read_tensors, write_tensors
 
 # Inputs sent through the network at a time when encoding.

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.loss import HammingTargetLoss
+from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.similarity import Similarity
-from hamtarget.learn.trainer import TrainingOptions
 
 # Batches that one look averages over.
 _BATCHES = 8

@@ -107,6 +107,8 @@ class HammingTargetLoss(nn.Module):
         self.pair_average = pair_average
         self.substring_weight = float(substring_weight)
         self.substrings = self.radii[0] + 1 if substrings is None else substrings
+        self.substring_cost = substring_cost
+        self.floor = floor
         self.gather = gather
         self._bounds = substring_bounds(self.n_bits, self.substrings)
         self._whole_cost = PairCost(self.n_bits, self.radii, probability, floor=floor)
@@ -225,12 +227,20 @@ class HammingTargetLoss(nn.Module):
             raise NotFiniteError("logits hold NaN or infinity; expected finite numbers: check inputs and learning rate")
 
     def extra_repr(self) -> str:
-        """The settings, for `print(loss)`."""
-        radius = self.radii[0] if len(self.radii) == 1 else list(self.radii)
-        return (
-            f"n_bits={self.n_bits}, radius={radius}, dissimilar_weight={self.dissimilar_weight:g}, "
-            f"probability={self.probability!r}, substring_weight={self.substring_weight:g}"
-        )
+        """All settings that the value depends on, for `print(loss)` and to recognise a run by."""
+        settings = {
+            "n_bits": self.n_bits,
+            "radius": self.radii[0] if len(self.radii) == 1 else list(self.radii),
+            "dissimilar_weight": self.dissimilar_weight,
+            "probability": self.probability,
+            "sharpness": self.sharpness,
+            "pair_average": self.pair_average,
+            "substring_weight": self.substring_weight,
+            "substrings": self.substrings,
+            "substring_cost": self.substring_cost,
+            "floor": self.floor,
+        }
+        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

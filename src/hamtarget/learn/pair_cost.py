@@ -7,6 +7,7 @@ that of a block, and of b x b floats at the most.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 from dataclasses import dataclass
@@ -115,8 +116,14 @@ class _TotalCost(torch.autograd.Function):
         return grad * gradient, None, None, None
 
 
+@functools.cache
+def has_kernel() -> bool:
+    """Whether pairs on a GPU are computed by one kernel: Triton comes with torch on most machines that have CUDA."""
+    return importlib.util.find_spec("triton") is not None
+
+
 def _block_function(units: Tensor) -> Any:
-    if units.is_cuda and units.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
+    if units.is_cuda and units.dtype == torch.float32 and has_kernel():
         from hamtarget.learn import pair_kernel
 
         return pair_kernel.add_block

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -20,6 +17,8 @@ from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.checkpoint import Progress, TrainingState
 from hamtarget.learn.distributed import world
 from hamtarget.learn.loss import HammingTargetLoss, LossTerms
+from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.pair_cost import has_kernel
 from hamtarget.learn.similarity import Similarity
 from hamtarget.learn.training_log import TrainingLog
 
@@ -27,63 +26,6 @@ Inputs = Tensor | Dataset[Tensor]
 
 # Steps run one by one before a CUDA graph is captured: they let every library choose and allocate.
 _STEPS_BEFORE_CAPTURE = 3
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How long, how large and how fast to train.
-
-    Attributes:
-        steps: batches to train on.
-        batch_size: inputs of a batch (b), over all processes.
-        group_size: inputs of a group (g): a marker and its similars.
-        learning_rate: the highest of the schedule.
-        warmup: share of the steps in which the rate rises; then it falls as a cosine to 0.
-        weight_decay: of matrices and kernels, not of biases and norms (lambda_w in the paper).
-        clip_norm: longest gradient of a step; None: any.
-        precision: "bfloat16" runs the network, never the loss, under autocast.
-        seed: of batches, and of dropout.
-        log_every: steps between two records, and two calls of `progress`.
-        evaluate_every: steps between two looks at held-out data.
-        patience: stop after so many looks without a better one; 0: never.
-        checkpoint_every: steps between two checkpoints.
-        workers: processes that load a Dataset.
-        cuda_graph: replay a step as one CUDA graph where inputs live on the GPU.
-    """
-
-    steps: int = 2000
-    batch_size: int = 256
-    group_size: int = 4
-    learning_rate: float = 2e-3
-    warmup: float = 0.1
-    weight_decay: float = 1e-4
-    clip_norm: float | None = 5.0
-    precision: Literal["float32", "bfloat16"] = "float32"
-    seed: int = 0
-    log_every: int = 20
-    evaluate_every: int = 100
-    patience: int = 0
-    checkpoint_every: int = 500
-    workers: int = 0
-    cuda_graph: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.learning_rate <= 0 or not 0 <= self.warmup < 1:
-            raise InputError(
-                f"learning_rate is {self.learning_rate} and warmup {self.warmup}; expected above 0, and 0 to below 1"
-            )
-        if self.precision not in ("float32", "bfloat16"):
-            raise InputError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
-
-    def rate(self, step: int) -> float:
-        """The learning rate of a step."""
-        rise = self.warmup * self.steps
-        if step < rise:
-            return self.learning_rate * (step + 1) / (rise + 1)
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1.0, self.steps - rise)))
 
 
 def train(
@@ -137,7 +79,8 @@ def train(
         device=device,
     )
     optimizer = _optimizer(model, options)
-    state = TrainingState(model, optimizer, {**asdict(options), "loss": loss.extra_repr(), "n_items": len(inputs)})  # type: ignore[arg-type]
+    settings = {**asdict(options), "loss": loss.extra_repr(), "n_items": similarity.n_items}
+    state = TrainingState(model, optimizer, settings)
     with contextlib.ExitStack() as stack:
         # Dropout draws from torch's own generator: seeded here, and given back afterwards as it was.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
@@ -152,6 +95,8 @@ def train(
         model.train()
         batches = _batches(inputs, sampler, state.progress.step, options, augment, device)
         for step, (batch, similar) in enumerate(batches, start=state.progress.step + 1):
+            if state.out_of_patience(options.patience):
+                break
             terms = run_step(batch, similar, options.rate(step - 1))
             state.progress.step = step
             last = step == options.steps
@@ -162,11 +107,9 @@ def train(
                 model.train()
                 state.note_cost(cost)
                 report.held_out(state.progress)
-            stop = state.progress.looks_without_gain >= options.patience > 0
-            if checkpoint is not None and first and (step % options.checkpoint_every == 0 or last or stop):
+            ends = last or state.out_of_patience(options.patience)
+            if checkpoint is not None and first and (ends or step % options.checkpoint_every == 0):
                 state.save(checkpoint)
-            if stop:
-                break
     state.restore_best()
     model.eval()
     return state.progress
@@ -211,8 +154,8 @@ class _Step:
         self.optimizer = optimizer
         self.options = options
         self.device = device
-        # Without Triton the pairs of a GPU are computed by operations that a graph cannot hold.
-        self.graph_wanted = graph and size == 1 and importlib.util.find_spec("triton") is not None
+        # Without the kernel, pairs are computed by operations that a graph cannot hold.
+        self.graph_wanted = graph and size == 1 and has_kernel()
         self.captured: _CapturedStep | None = None
         self.taken = 0
 
