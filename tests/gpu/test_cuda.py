@@ -42,14 +42,15 @@ def test_the_kernel_equals_float64_on_the_cpu(options, n_rows):
     logits = torch.randn(n_rows, loss.n_bits, generator=generator)
     # Near pairs, equal pairs and unrelated ones; not symmetric.
     logits[1::3] = logits[::3][: len(logits[1::3])] + 0.2 * logits[1::3]
-    logits[-1] = logits[0]
+    if loss.probability == "soft_bits":
+        # For equal rows the angle itself is rounding noise in float32; that it stays finite is tested on the CPU.
+        logits[-1] = logits[0]
     similar = torch.rand(n_rows, n_rows, generator=generator) < 0.2
     expected = value_and_gradient(loss, logits.double(), similar)
     found = value_and_gradient(loss, logits.cuda(), similar.cuda())
     torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
-    # Where two rows are equal the cosine itself is known to 1e-7 only, and its arc to 1e-4.
     scale = float(expected[1].abs().max())
-    torch.testing.assert_close(found[1] / scale, expected[1] / scale, rtol=0, atol=2e-3)
+    torch.testing.assert_close(found[1] / scale, expected[1] / scale, rtol=0, atol=1e-4)
 
 
 def test_tf32_is_off_inside():

@@ -10,7 +10,8 @@ from torch import Tensor
 from hamtarget.errors import InputError, SimilarityError
 from hamtarget.learn.similarity import Similarity, check_enough
 
-_MIX = 0x9E3779B97F4A7C15
+# Batches drawn together: on a GPU, drawing one takes the host longer than training on it takes the device.
+_BATCHES_AT_ONCE = 16
 
 
 class GroupBatchSampler:
@@ -72,6 +73,8 @@ class GroupBatchSampler:
         self._check_markers()
         self._epoch = -1
         self._order = self._markers
+        self._run = -1
+        self._drawn = self._markers
 
     def __len__(self) -> int:
         return self.steps - self.first_step
@@ -82,10 +85,14 @@ class GroupBatchSampler:
 
     def batch(self, step: int) -> Tensor:
         """Items of the whole batch number `step`, group by group, (batch_size,)."""
-        n_groups = self.batch_size // self.group_size
-        markers = self._marker_run(step * n_groups, n_groups)
-        similars = self.similarity.draw(markers, self.group_size - 1, self._generator(2 * step))
-        return torch.cat([markers[:, None], similars], dim=1).flatten()
+        run, place = divmod(step, _BATCHES_AT_ONCE)
+        if run != self._run:
+            n_groups = _BATCHES_AT_ONCE * self.batch_size // self.group_size
+            markers = self._marker_run(run * n_groups, n_groups)
+            similars = self.similarity.draw(markers, self.group_size - 1, self._generator(2 * run))
+            self._drawn = torch.cat([markers[:, None], similars], dim=1).view(_BATCHES_AT_ONCE, self.batch_size)
+            self._run = run
+        return self._drawn[place]
 
     def share(self, batch: Tensor) -> Tensor:
         """This process's part of a whole batch."""
@@ -97,7 +104,7 @@ class GroupBatchSampler:
         while count > 0:
             epoch, place = divmod(start, len(self._markers))
             if epoch != self._epoch:
-                # Odd numbers, so that no epoch's generator is a batch's.
+                # Odd numbers, so that no epoch's generator is that of a run of batches.
                 generator = self._generator(2 * epoch + 1)
                 self._order = self._markers[torch.randperm(len(self._markers), generator=generator, device=self.device)]
                 self._epoch = epoch
@@ -108,7 +115,8 @@ class GroupBatchSampler:
         return torch.cat(parts)
 
     def _generator(self, number: int) -> torch.Generator:
-        mixed = ((self.seed + 1) * _MIX + number * 0xD1B54A32D192ED03) % 2**63
+        # Two odd constants near 2^64 / golden ratio and its like: neighbouring seeds and numbers land far apart.
+        mixed = ((self.seed + 1) * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03) % 2**63
         return torch.Generator(device=self.device).manual_seed(mixed)
 
     def _check_markers(self) -> None:

@@ -25,6 +25,8 @@ class Similarity(ABC):
     """A relation among `n_items` items; it need be neither symmetric nor transitive."""
 
     n_items: int
+    # Whether `matrix` can be part of a CUDA graph: its shapes do not depend on data, and it never waits for the device.
+    capturable = True
 
     @abstractmethod
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -256,6 +258,8 @@ class Custom(Similarity):
         function: takes two tensors of item numbers, (r,) and (c,), and gives a boolean (r, c).
         n_items: number of items.
     """
+
+    capturable = False
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor], n_items: int) -> None:
         self.function = function

@@ -90,18 +90,18 @@ def train(
         first = rank == 0
         report = TrainingLog(state.progress.step, progress if first else None, log if first else None)
         stack.enter_context(report)
-        on_gpu = isinstance(inputs, Tensor) and inputs.is_cuda
-        run_step = _Step(model, loss, optimizer, options, size=size, graph=on_gpu and options.cuda_graph)
+        source = _Source(inputs, sampler, state.progress.step, options, augment, device)
+        run_step = _Step(model, loss, optimizer, source, options, distributed=size > 1)
         model.train()
-        batches = _batches(inputs, sampler, state.progress.step, options, augment, device)
-        for step, (batch, similar) in enumerate(batches, start=state.progress.step + 1):
+        for step in range(state.progress.step + 1, options.steps + 1):
             if state.out_of_patience(options.patience):
                 break
-            terms = run_step(batch, similar, options.rate(step - 1))
+            rate = options.rate(step - 1)
+            terms = run_step(sampler.batch(step - 1), rate)
             state.progress.step = step
             last = step == options.steps
             if step % options.log_every == 0 or last:
-                report.training(state.progress, options.rate(step - 1), terms)
+                report.training(state.progress, rate, terms)
             if evaluate is not None and (step % options.evaluate_every == 0 or last):
                 cost = _from_first_process(evaluate(model.eval()), device)
                 model.train()
@@ -115,79 +115,117 @@ def train(
     return state.progress
 
 
+class _Source:
+    """Where the inputs and the similar matrix of a batch come from."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        sampler: GroupBatchSampler,
+        first_step: int,
+        options: TrainingOptions,
+        augment: Callable[[Tensor], Tensor] | None,
+        device: torch.device,
+    ) -> None:
+        self.inputs = inputs
+        self.sampler = sampler
+        self.augment = augment
+        self.device = device
+        # A graph can hold only what runs on the device and never waits for it: not a user's function, nor a loader.
+        self.capturable = (
+            isinstance(inputs, Tensor) and inputs.is_cuda and augment is None and sampler.similarity.capturable
+        )
+        self.loader: Iterator[Tensor] = iter(())
+        if not isinstance(inputs, Tensor):
+            sampler.first_step = first_step
+            self.loader = iter(DataLoader(inputs, batch_sampler=sampler, num_workers=options.workers))
+
+    def __call__(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """(this process's inputs, the whole batch's similar matrix)."""
+        if isinstance(self.inputs, Tensor):
+            batch = self.inputs[self.sampler.share(items).to(self.inputs.device)]
+        else:
+            batch = next(self.loader)
+        batch = batch.to(self.device, non_blocking=True)
+        if self.augment is not None:
+            batch = self.augment(batch)
+        return batch, self.sampler.similarity.matrix(items)
+
+
 @dataclass(frozen=True)
 class _CapturedStep:
-    """A step as a CUDA graph, with the places that it reads from and writes to."""
+    """A step as a CUDA graph, with the place that it reads from and those that it writes to."""
 
     graph: torch.cuda.CUDAGraph
-    batch: Tensor
-    similar: Tensor
+    items: Tensor
     terms: LossTerms
 
-    def replay(self, batch: Tensor, similar: Tensor) -> LossTerms:
-        self.batch.copy_(batch)
-        self.similar.copy_(similar)
+    def replay(self, items: Tensor) -> LossTerms:
+        self.items.copy_(items)
         self.graph.replay()
         return self.terms
 
 
 class _Step:
-    """One step of training: forward, loss, backward, clip, update; as a CUDA graph once that is possible."""
+    """One step of training: inputs, forward, loss, backward, clip, update; as a CUDA graph where that is possible."""
 
     def __init__(
         self,
         model: nn.Module,
         loss: HammingTargetLoss,
         optimizer: torch.optim.Optimizer,
+        source: _Source,
         options: TrainingOptions,
         *,
-        size: int,
-        graph: bool,
+        distributed: bool,
     ) -> None:
-        device = next(model.parameters()).device
-        if size > 1:
-            if device.type == "cuda":
+        if distributed:
+            if source.device.type == "cuda":
                 model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
             model = nn.parallel.DistributedDataParallel(model)
         self.model = model
         self.loss = loss
         self.optimizer = optimizer
+        self.source = source
         self.options = options
-        self.device = device
         # Without the kernel, pairs are computed by operations that a graph cannot hold.
-        self.graph_wanted = graph and size == 1 and has_kernel()
+        self.graph_wanted = options.cuda_graph and source.capturable and not distributed and has_kernel()
         self.captured: _CapturedStep | None = None
         self.taken = 0
 
-    def __call__(self, batch: Tensor, similar: Tensor, rate: float) -> LossTerms:
+    def __call__(self, items: Tensor, rate: float) -> LossTerms:
+        self._set_rate(rate)
+        if not self.graph_wanted:
+            return self._run(items)
+        if self.captured is not None:
+            return self.captured.replay(items)
+        self.taken += 1
+        if self.taken <= _STEPS_BEFORE_CAPTURE:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                terms = self._run(items)
+            torch.cuda.current_stream().wait_stream(stream)
+            return terms
+        items = items.clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            terms = self._run(items)
+        self.captured = _CapturedStep(graph, items, terms)
+        return self.captured.replay(items)
+
+    def _set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             # On a GPU the rate is a tensor, because a graph would keep a number for ever.
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        if not self.graph_wanted:
-            return self._run(batch, similar)
-        if self.captured is not None:
-            return self.captured.replay(batch, similar)
-        self.taken += 1
-        if self.taken <= _STEPS_BEFORE_CAPTURE:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                terms = self._run(batch, similar)
-            torch.cuda.current_stream().wait_stream(stream)
-            return terms
-        batch, similar = batch.clone(), similar.clone()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            terms = self._run(batch, similar)
-        self.captured = _CapturedStep(graph, batch, similar, terms)
-        return self.captured.replay(batch, similar)
 
-    def _run(self, batch: Tensor, similar: Tensor) -> LossTerms:
+    def _run(self, items: Tensor) -> LossTerms:
+        batch, similar = self.source(items)
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.precision == "bfloat16"):
+        with torch.autocast(batch.device.type, torch.bfloat16, enabled=self.options.precision == "bfloat16"):
             logits = self.model(batch)
         terms: LossTerms = self.loss(logits, similar)
         terms.total.backward()
@@ -210,29 +248,8 @@ def _optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimi
     device = trained[0].device
     if device.type != "cuda":
         return torch.optim.AdamW(groups, lr=options.learning_rate)
-    for group in groups:
-        group["lr"] = torch.tensor(options.learning_rate, device=device)
-    return torch.optim.AdamW(groups, lr=options.learning_rate, fused=True, capturable=True)
-
-
-def _batches(
-    inputs: Inputs,
-    sampler: GroupBatchSampler,
-    first_step: int,
-    options: TrainingOptions,
-    augment: Callable[[Tensor], Tensor] | None,
-    device: torch.device,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """(this process's inputs, the whole batch's similar matrix) of each step."""
-    loader: Iterator[Tensor] = iter(())
-    if not isinstance(inputs, Tensor):
-        sampler.first_step = first_step
-        loader = iter(DataLoader(inputs, batch_sampler=sampler, num_workers=options.workers))
-    for step in range(first_step, options.steps):
-        items = sampler.batch(step)
-        batch = inputs[sampler.share(items).to(inputs.device)] if isinstance(inputs, Tensor) else next(loader)
-        batch = batch.to(device, non_blocking=True)
-        yield augment(batch) if augment is not None else batch, sampler.similarity.matrix(items)
+    rate = torch.tensor(options.learning_rate, device=device)
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
 
 
 def _from_first_process(cost: float, device: torch.device) -> float:
