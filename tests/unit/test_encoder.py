@@ -107,6 +107,23 @@ def test_held_out_inputs_choose_the_weights(tmp_path):
         HashEncoder(16, 2, held_out=0.01, **QUICK).fit(inputs, labels)
 
 
+@pytest.mark.parametrize("held_out", [0.0, 0.25])
+def test_inputs_similar_to_none_may_be_left_out_as_markers(held_out):
+    inputs, labels = vectors()
+    few = np.flatnonzero(labels < 3)
+    edges = [(i, j) for i in few for j in few if i < j and labels[i] == labels[j]]
+    pairs = Pairs(edges, 200)
+    encoder = HashEncoder(8, 1, held_out=held_out, **{**QUICK, "batch_size": 16})
+    with pytest.raises(InputError, match="markers hold item numbers outside 0 to 199"):
+        encoder.fit(inputs, pairs, markers=[200])
+    markers = pairs.markers(4)
+    assert markers.tolist() == few.tolist()
+    codes_of_all = encoder.fit(inputs, pairs, markers=markers).encode(inputs)
+    distance = codes.distances(codes_of_all[few], codes_of_all[few], 8)
+    same = labels[few][:, None] == labels[few]
+    assert distance[same].mean() < 0.5 * distance[~same].mean()
+
+
 def test_own_networks_and_similarities():
     inputs, _ = vectors()
     edges = np.stack([np.arange(199), np.arange(1, 200)], axis=1)

@@ -10,7 +10,7 @@ Each tail is its largest term times a sum of ratios, and every ratio is positive
 
 The crossover is where F and SF are both near 1/2, so that the tail which is not summed is `log1p(-other)` without
 cancellation. Nothing overflows or underflows (C(512, 31) is 10^50: the coefficients of F itself do not fit float32),
-and below the crossover the sum is cut where its terms no longer matter: 13 terms, not 62, for n=64, r=2.
+and below the crossover the sum is cut where its terms no longer matter: 14 terms, not 62, for n=64, r=2.
 
 The slope of log SF is (r+1) / (P * sum), that of log F is -(n-r) / ((1-P) * sum); the other tail's follows by
 d log(1-m) = -m d log(m) / (1-m).

@@ -117,6 +117,7 @@ class HashEncoder:
         inputs: ArrayLike | Tensor,
         similar: Any = None,
         *,
+        markers: ArrayLike | None = None,
         augment: Callable[[Tensor], Tensor] | None = None,
         progress: Callable[[Progress], None] | None = None,
         checkpoint: str | Path | None = None,
@@ -128,6 +129,8 @@ class HashEncoder:
             inputs: (rows, columns) or (rows, [channels,] height, width), any numbers.
             similar: which inputs are similar: labels (rows,), several labels (rows, labels) of 0 and 1, a
                 `Similarity`, or a function of item numbers. None: the 10 nearest neighbours of each input.
+            markers: item numbers of the inputs around which groups are formed; all, if not given. Where many inputs
+                are similar to none, as in a list of duplicates, name those that are: `similar.markers(group_size)`.
             augment: changes a batch of inputs at random.
             progress: called with a `Progress` now and then.
             checkpoint: a file to resume from and to save to.
@@ -165,18 +168,25 @@ class HashEncoder:
         relation = None if similar is None else as_similarity(similar, len(tensor))
         kept, aside = split(len(tensor), self.held_out, self.seed)
         model = self._build(tuple(tensor.shape[1:]), tensor[kept.to(device)]).to(device)
+        similarity = self._similarity(relation, tensor, kept, device)
+        chosen = None if markers is None else _places(torch.as_tensor(np.asarray(markers)), kept, len(tensor))
         evaluate = None
         if len(aside):
             evaluate = HeldOutLoss(
                 tensor[aside.to(device)], self._similarity(relation, tensor, aside, device), loss, options
             )
+            # What is held out may leave others without enough similars: they are no markers, but may be drawn.
+            able = similarity.markers(self.group_size)
+            if able is not None:
+                chosen = able if chosen is None else chosen[torch.isin(chosen, able.cpu())]
         train(
             model,
             loss,
             tensor[kept.to(device)] if len(aside) else tensor,
-            self._similarity(relation, tensor, kept, device),
+            similarity,
             options,
             evaluate=evaluate,
+            markers=chosen,
             augment=augment,
             progress=progress,
             checkpoint=checkpoint,
@@ -318,6 +328,19 @@ class HashEncoder:
 
 def _parameter_names(kind: type) -> list[str]:
     return [name for name in inspect.signature(kind).parameters if name != "self"]
+
+
+def _places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
+    """Where in `kept` those of the items are that are in it.
+
+    Raises:
+        InputError: an item number is out of range.
+    """
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < n_items:
+        raise InputError(f"markers hold item numbers outside 0 to {n_items - 1}")
+    wanted = torch.zeros(n_items, dtype=torch.bool)
+    wanted[items] = True
+    return wanted[kept].nonzero().squeeze(1)
 
 
 def _as_tensor(inputs: ArrayLike | Tensor) -> Tensor:

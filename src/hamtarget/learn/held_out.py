@@ -40,11 +40,8 @@ class HeldOutLoss:
         self.inputs = inputs
         self.similarity = similarity.to(inputs.device)
         self.loss = loss
-        counts = self.similarity.counts()
-        markers = None
-        if counts is not None:
-            # Held-out items may have lost their similars to the training part: those cannot be markers.
-            markers = (counts >= options.group_size - 1).nonzero().squeeze(1)
+        # Held-out items may have lost their similars to the training part: those cannot be markers.
+        markers = self.similarity.markers(options.group_size)
         groups = min(options.batch_size, len(inputs)) // options.group_size
         if groups < 2 or (markers is not None and len(markers) < 2):
             raise ShapeError(

@@ -40,6 +40,11 @@ class Similarity(ABC):
         """How many other items are similar to each item, where that is cheap to tell."""
         return None
 
+    def markers(self, group_size: int) -> Tensor | None:
+        """Items with enough similars to be a group's marker; None where `counts` cannot tell."""
+        counts = self.counts()
+        return None if counts is None else (counts >= group_size - 1).nonzero().squeeze(1)
+
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """`count` different random items similar to each marker, itself excluded, (markers, count).
 
