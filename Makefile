@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check bench figure2 clean help
+.PHONY: demo test check sanitize bench figure2 clean help
 
 help:
 	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
 	@echo "make test     every test"
 	@echo "make check    ruff, mypy, import rules"
+	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
@@ -40,6 +41,10 @@ check: $(VENV)/.installed
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_layering.py
+
+# Needs a compiler only; about three minutes.
+sanitize:
+	@native/tests/sanitize.sh
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/loss_speed.py

@@ -16,7 +16,7 @@
 namespace hamtarget {
 
 // Words are read as they lie in memory, here and in every section of a file.
-static_assert(std::endian::native == std::endian::little, "hamtarget's files are little-endian, and so must be the CPU");
+static_assert(std::endian::native == std::endian::little, "files are little-endian, and so must be the CPU");
 
 // Checksum of bytes that come in pieces: the same, however they are cut.
 class Checksum {
@@ -43,7 +43,8 @@ class Checksum {
     std::uint64_t value() const {
         std::uint64_t hash = kPrime5;
         if (n_bytes_ >= kStripe) {
-            hash = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
+            const auto [a, b, c, d] = lanes_;
+            hash = std::rotl(a, 1) + std::rotl(b, 7) + std::rotl(c, 12) + std::rotl(d, 18);
             for (const std::uint64_t lane : lanes_) hash = (hash ^ mixed(0, lane)) * kPrime1 + kPrime4;
         }
         hash += n_bytes_;

@@ -62,7 +62,7 @@ class SnapshotFile {
         SnapshotFile file(path);
         file.load(access);
         if (file.kind() != kind)
-            file.reject("it is a file of kind '" + std::string(file.kind()) + "'; expected '" + std::string(kind) + "'");
+            file.reject("it is of kind '" + std::string(file.kind()) + "'; expected '" + std::string(kind) + "'");
         return file;
     }
 
@@ -214,7 +214,7 @@ class SnapshotFile {
             const std::size_t element_size = format::element_size(section);
             if (element_size == 0) reject(name + " holds elements of no known type");
             if (section.offset != end)
-                reject(name + " begins at byte " + std::to_string(section.offset) + "; expected " + std::to_string(end));
+                reject(name + " is at byte " + std::to_string(section.offset) + "; expected " + std::to_string(end));
             // The file is longer than `end`, so no difference or sum of these wraps around.
             if (section.n_bytes > n_bytes_ - end || format::padded(section.n_bytes) > n_bytes_ - end)
                 reject(name + " reaches past the end of the file");

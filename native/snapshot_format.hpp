@@ -73,7 +73,8 @@ static_assert(sizeof(Header) == 64 && sizeof(Section) == 64);
 static_assert(std::is_trivially_copyable_v<Header> && std::is_trivially_copyable_v<Section>);
 
 template <class T>
-concept Element = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8) || std::is_same_v<T, std::byte>;
+concept Element =
+    (std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8) || std::is_same_v<T, std::byte>;
 
 template <Element T>
 std::string element_name() {
