@@ -30,7 +30,8 @@ struct UnsupportedFile : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The operating system refused: no such file, no permission, disk full. `code` is the errno.
+// The operating system refused: no such file, no permission, disk full. `code` is the errno; to Python this is an
+// OSError(code, ...), and so a FileNotFoundError or a PermissionError where it is one.
 struct FileFailure : std::runtime_error {
     FileFailure(const std::filesystem::path& path, const std::string& action, int code)
         : std::runtime_error(path.string() + ": cannot " + action + ": " + std::generic_category().message(code)),
