@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +26,8 @@ namespace hamtarget {
 
 using Distance = std::uint16_t;
 
+inline constexpr std::size_t kMaxCodeBytes = 128;
+
 // Packed codes that somebody else owns.
 struct Codes {
     const std::uint8_t* bytes;
@@ -40,6 +41,8 @@ struct Codes {
 // A block of rows and its results stay in a 32 KiB first-level cache while every query of a batch reads them.
 inline constexpr std::size_t kBlockBytes = 16 * 1024;
 inline constexpr std::size_t kBlockRows = 2048;
+// Kernels store whole registers, whose end may lie past the last result.
+inline constexpr std::size_t kKernelSlack = 16;
 
 // One way to compute distances. All of them give the same results.
 struct Kernel {
@@ -49,7 +52,7 @@ struct Kernel {
     void (*distances)(const std::uint8_t* query, Codes rows, Distance* result);
 
     // Number of rows within `radius`, whose positions and distances are written in the order of the rows.
-    // Takes at most kBlockRows rows; both results have room for all of them.
+    // Takes at most kBlockRows rows; both results have room for all of them and kKernelSlack more.
     std::size_t (*within)(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
                           Distance* distances);
 };
@@ -286,81 +289,6 @@ inline const Kernel& kernel_named(std::string_view name) {
     for (const Kernel& kernel : supported_kernels())
         if (kernel.name == name) return kernel;
     throw std::invalid_argument("kernel is '" + std::string(name) + "'; this CPU does not support it");
-}
-
-// Nearer comes first; of rows at the same distance, the smaller id.
-struct Hit {
-    Distance distance;
-    std::int64_t id;
-
-    friend auto operator<=>(const Hit&, const Hit&) = default;
-};
-
-// The first `limit` (at least 1) of the hits that are offered, in the order above.
-class FirstHits {
-  public:
-    FirstHits(Distance radius, std::size_t limit) : radius_(radius), limit_(limit) {}
-
-    // Farther rows need not be offered any more. It shrinks as hits come in.
-    Distance radius() const { return radius_; }
-
-    void offer(Hit hit) {
-        if (hits_.size() < limit_) {
-            hits_.push_back(hit);
-            if (hits_.size() < limit_) return;
-            std::make_heap(hits_.begin(), hits_.end());
-        } else if (hit < hits_.front()) {
-            std::pop_heap(hits_.begin(), hits_.end());
-            hits_.back() = hit;
-            std::push_heap(hits_.begin(), hits_.end());
-        }
-        radius_ = std::min(radius_, hits_.front().distance);
-    }
-
-    std::vector<Hit> sorted() && {
-        std::sort(hits_.begin(), hits_.end());
-        return std::move(hits_);
-    }
-
-  private:
-    Distance radius_;
-    std::size_t limit_;
-    std::vector<Hit> hits_;  // once there are `limit_`: a heap, the farthest in front
-};
-
-// Hits of many queries: those of query q lie from offsets[q] to offsets[q + 1].
-struct Hits {
-    std::vector<std::int64_t> offsets;
-    std::vector<std::int64_t> ids;
-    std::vector<Distance> distances;
-};
-
-// For each query the first `limit` rows within `radius`, by distance and then id. Reads every row.
-inline Hits scan(const Kernel& kernel, Codes queries, Codes rows, const std::int64_t* ids, Distance radius,
-                 std::size_t limit) {
-    std::vector<FirstHits> found(queries.n_rows, FirstHits(radius, limit));
-    const std::size_t block = std::min(kBlockRows, kBlockBytes / rows.n_bytes);
-    std::uint32_t positions[kBlockRows];
-    Distance distances[kBlockRows];
-    for (std::size_t start = 0; start < rows.n_rows; start += block) {
-        const Codes here = rows.slice(start, std::min(block, rows.n_rows - start));
-        for (std::size_t q = 0; q < queries.n_rows; ++q) {
-            const std::size_t count = kernel.within(queries.row(q), here, found[q].radius(), positions, distances);
-            for (std::size_t i = 0; i < count; ++i) found[q].offer({distances[i], ids[start + positions[i]]});
-        }
-    }
-
-    Hits result;
-    result.offsets.reserve(queries.n_rows + 1);
-    result.offsets.push_back(0);
-    for (FirstHits& first : found) {
-        for (const Hit& hit : std::move(first).sorted()) {
-            result.ids.push_back(hit.id);
-            result.distances.push_back(hit.distance);
-        }
-        result.offsets.push_back(static_cast<std::int64_t>(result.ids.size()));
-    }
-    return result;
 }
 
 }  // namespace hamtarget
