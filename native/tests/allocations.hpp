@@ -115,18 +115,34 @@ int __wrap_munmap(void* pointer, std::size_t n) {
 
 }  // extern "C"
 
-// The array and nothrow forms of the standard library come down to these.
+// Every form, since AddressSanitizer brings its own of each that is missing here.
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+    return __wrap_malloc(std::max<std::size_t>(n, 1));
+}
+void* operator new(std::size_t n, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    void* pointer = nullptr;
+    const std::size_t at_least = std::max(static_cast<std::size_t>(alignment), sizeof(void*));
+    return __wrap_posix_memalign(&pointer, at_least, std::max<std::size_t>(n, 1)) == 0 ? pointer : nullptr;
+}
 void* operator new(std::size_t n) {
-    if (void* const pointer = __wrap_malloc(std::max<std::size_t>(n, 1))) return pointer;
+    if (void* const pointer = operator new(n, std::nothrow)) return pointer;
     throw std::bad_alloc();
 }
 void* operator new(std::size_t n, std::align_val_t alignment) {
-    void* pointer = nullptr;
-    const std::size_t at_least = std::max(static_cast<std::size_t>(alignment), sizeof(void*));
-    if (__wrap_posix_memalign(&pointer, at_least, std::max<std::size_t>(n, 1)) != 0) throw std::bad_alloc();
-    return pointer;
+    if (void* const pointer = operator new(n, alignment, std::nothrow)) return pointer;
+    throw std::bad_alloc();
+}
+void* operator new[](std::size_t n) { return operator new(n); }
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return operator new(n, std::nothrow); }
+void* operator new[](std::size_t n, std::align_val_t alignment) { return operator new(n, alignment); }
+void* operator new[](std::size_t n, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return operator new(n, alignment, std::nothrow);
 }
 void operator delete(void* pointer) noexcept { __wrap_free(pointer); }
 void operator delete(void* pointer, std::size_t) noexcept { __wrap_free(pointer); }
 void operator delete(void* pointer, std::align_val_t) noexcept { __wrap_free(pointer); }
 void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept { __wrap_free(pointer); }
+void operator delete[](void* pointer) noexcept { __wrap_free(pointer); }
+void operator delete[](void* pointer, std::size_t) noexcept { __wrap_free(pointer); }
+void operator delete[](void* pointer, std::align_val_t) noexcept { __wrap_free(pointer); }
+void operator delete[](void* pointer, std::size_t, std::align_val_t) noexcept { __wrap_free(pointer); }

@@ -1,8 +1,8 @@
 // Forged files by the thousand: valid containers, correct checksums, senseless content.
 //
-// A fuzzer is a loop over run_cases() with a function that opens the file at a path and uses all of it. It fails if
-// that crashes, takes longer than kSecondsPerCase, or allocates more than twice the file (plus kSlackBytes, for what
-// does not depend on the file). A failure leaves the file where the first line of the output says.
+// A fuzzer calls run_cases() with functions that open such a file and use all of it. It fails if they crash, if they
+// take longer than kSecondsPerCase, or if opening allocates more than twice the file (plus kSlackBytes, for what does
+// not depend on the file). A failure leaves the file where the first line of the output says.
 #pragma once
 
 #include <unistd.h>
@@ -43,15 +43,15 @@ inline std::uint64_t interesting(Random& random, std::uint64_t old) {
 }
 
 // One section in memory.
-struct Part {
+struct Piece {
     format::Section row;
     Bytes bytes;
 };
 
-inline std::vector<Part> parts_of(std::span<const std::byte> file) {
+inline std::vector<Piece> parts_of(std::span<const std::byte> file) {
     format::Header header;
     std::memcpy(&header, file.data(), sizeof header);
-    std::vector<Part> parts(header.n_sections);
+    std::vector<Piece> parts(header.n_sections);
     for (std::size_t i = 0; i < parts.size(); ++i) {
         std::memcpy(&parts[i].row, file.data() + format::table_end(i), sizeof(format::Section));
         const auto bytes = file.subspan(parts[i].row.offset, parts[i].row.n_bytes);
@@ -61,12 +61,12 @@ inline std::vector<Part> parts_of(std::span<const std::byte> file) {
 }
 
 // A whole file of these parts, with correct offsets, lengths and checksums.
-inline Bytes file_of(std::span<const std::byte> old_file, std::vector<Part>& parts) {
+inline Bytes file_of(std::span<const std::byte> old_file, std::vector<Piece>& parts) {
     format::Header header;
     std::memcpy(&header, old_file.data(), sizeof header);
     header.n_sections = static_cast<std::uint32_t>(parts.size());
     std::uint64_t end = format::table_end(parts.size());
-    for (Part& part : parts) {
+    for (Piece& part : parts) {
         part.row.offset = end;
         part.row.n_bytes = part.bytes.size();
         end += format::padded(part.bytes.size());
@@ -95,9 +95,9 @@ inline void change_number(Random& random, std::span<std::byte> bytes, std::size_
     std::memcpy(at, &number, size);
 }
 
-inline void change_part(Random& random, std::vector<Part>& parts) {
-    Part& part = parts[below(random, parts.size())];
-    Part& other = parts[below(random, parts.size())];
+inline void change_part(Random& random, std::vector<Piece>& parts) {
+    Piece& part = parts[below(random, parts.size())];
+    Piece& other = parts[below(random, parts.size())];
     const std::size_t size = std::max<std::size_t>(1, format::element_size(part.row));
     switch (below(random, 12)) {
         case 0: part.bytes.resize(part.bytes.size() / size * below(random, 3) / 2 * size); return;
@@ -136,20 +136,21 @@ inline Bytes mutated(Random& random, const Bytes& original) {
         repair_checksums(file);
         return file;
     }
-    std::vector<Part> parts = parts_of(original);
+    std::vector<Piece> parts = parts_of(original);
     for (std::uint64_t n = 1 + below(random, 3); n > 0 && !parts.empty(); --n) change_part(random, parts);
     return file_of(original, parts);
 }
 
 struct Tally {
     std::size_t opened = 0, refused = 0;
-    double most_memory = 0;  // in lengths of the file
+    double most_memory = 0;  // that opening took, in lengths of the file
 };
 
-// Calls use(path, random) for `count` mutations of the file at `original`. `use` throws CorruptFile or
-// UnsupportedFile for what it refuses; anything else that it throws is a failure.
-template <class Use>
-void run_cases(const std::filesystem::path& original, std::size_t count, std::uint64_t seed, Tally& tally, Use use) {
+// For `count` mutations of the file at `original`: open(path), whose memory counts, then use(what it returned). Both
+// may throw CorruptFile or UnsupportedFile for what they refuse; anything else that they throw is a failure.
+template <class Open, class Use>
+void run_cases(const std::filesystem::path& original, std::size_t count, std::uint64_t seed, Tally& tally, Open open,
+               Use use) {
     const Bytes whole = read_file(original);
     const std::filesystem::path path = original.string() + ".mutated";
     Random random(seed);
@@ -159,20 +160,25 @@ void run_cases(const std::filesystem::path& original, std::size_t count, std::ui
         ::alarm(kSecondsPerCase);
         const std::size_t before = memory.now();
         memory.forget_most();
+        const auto measure = [&] {
+            const std::size_t allocated = memory.most() - before;
+            CHECK(allocated <= 2 * file.size() + kSlackBytes);
+            const double share = static_cast<double>(allocated) / static_cast<double>(file.size());
+            if (file.size() > kSlackBytes) tally.most_memory = std::max(tally.most_memory, share);
+        };
         try {
-            use(path, random);
+            auto opened = open(path);
+            measure();
             ++tally.opened;
+            use(opened, random);
         } catch (const CorruptFile&) {
+            measure();
             ++tally.refused;
         } catch (const UnsupportedFile&) {
             ++tally.refused;
         }
         ::alarm(0);
-        const std::size_t allocated = memory.most() - before;
-        CHECK(allocated <= 2 * file.size() + kSlackBytes);
         CHECK(memory.now() <= before + kSlackBytes);
-        if (allocated > kSlackBytes)
-            tally.most_memory = std::max(tally.most_memory, static_cast<double>(allocated - kSlackBytes) / file.size());
     }
 }
 
