@@ -106,6 +106,6 @@ int main(int n_arguments, char** arguments) {
                 path, count, ++seed, tally,
                 [&](const auto& mutated) { return open_index(mutated, mapped, best_kernel()); }, use);
     }
-    std::printf("fuzz_index: ok, %zu files opened, %zu refused; opening took at most %.2f times the file\n", tally.opened,
-                tally.refused, tally.most_memory);
+    std::printf("fuzz_index: ok, %zu files opened, %zu refused; opening allocated at most %.2f times the file\n",
+                tally.opened, tally.refused, tally.most_memory);
 }

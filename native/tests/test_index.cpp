@@ -17,7 +17,7 @@ using Found = std::vector<std::pair<unsigned, std::int64_t>>;  // distance and i
 Found brute_force(const Model& model, const std::uint8_t* query, unsigned radius, std::size_t limit) {
     Found found;
     for (const auto& [id, row] : model)
-        if (const unsigned distance = distance_of(row.code, query); distance <= radius) found.emplace_back(distance, id);
+        if (const unsigned away = distance_of(row.code, query); away <= radius) found.emplace_back(away, id);
     std::sort(found.begin(), found.end());
     if (found.size() > limit) found.resize(limit);
     return found;

@@ -1,7 +1,7 @@
 // Readers go on while one writer changes the index: each search sees one version, whole.
 //
-// Version v of the index holds ids v * kRows to v * kRows + kRows - 1, all with the same code. A writer that replaces
-// one version by the next in one call never lets a reader see a mixture, nor nothing.
+// What a version holds is known by a rule (all codes equal, ids without a gap, rows in whole batches): a reader that
+// sees a mixture of two versions sees the rule broken.
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -52,7 +52,8 @@ void replacing(std::size_t n_rows, int n_versions) {
     MultiIndex& index = fresh(owner);
     Rows rows;
     rows.n_bytes = kBytes;
-    for (std::size_t i = 0; i < n_rows; ++i) rows.push(static_cast<std::int64_t>(i), std::vector<std::uint8_t>(kBytes), {});
+    const std::vector<std::uint8_t> zeros_code(kBytes);
+    for (std::size_t i = 0; i < n_rows; ++i) rows.push(static_cast<std::int64_t>(i), zeros_code, {});
     index.add(rows.view());
     const auto code_of = [](int version) { return static_cast<std::uint8_t>(version % 2 ? 0xFF : 0x00); };
     std::vector<std::uint8_t> queries(2 * kBytes);

@@ -13,7 +13,7 @@ import pytest
 from hamtarget.search import MultiIndex
 
 HERE = Path(__file__).parent
-ROUNDS = 100 if os.environ.get("HAMTARGET_SOAK") else 25
+ROUNDS = 2000 if os.environ.get("HAMTARGET_SOAK") else 100
 
 
 def index_of(n_rows, *, seed=1):

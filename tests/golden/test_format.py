@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden_files import FOLDER
 
 from hamtarget.errors import CorruptFileError, UnsupportedFileError
 from hamtarget.search import MultiIndex
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = Path(__file__).parent / "multi_index_1.ham"
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 
 
@@ -20,7 +20,7 @@ PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77
 def index_file(request, tmp_path):
     path = tmp_path / "index"
     if request.param == "golden":
-        shutil.copy(GOLDEN, path)
+        shutil.copy(FOLDER / "multi_index_1.ham", path)
         return path
     rng = np.random.default_rng(5)
     n_rows = 3 if request.param == "small" else 3000
@@ -122,6 +122,34 @@ def test_page_names_every_section(index_file):
     for name in reader_of_the_page()(index_file):
         general = re.sub(r"\d+", "N", name)
         assert f"`{general}`" in page, f"docs/format.md says nothing of section {general}"
+
+
+def bits_of(codes):
+    return np.unpackbits(codes, axis=1, bitorder="little").astype(np.int64)
+
+
+def test_buckets_are_what_the_page_says(index_file):
+    found = reader_of_the_page()(index_file)
+    n_bytes, n_tables, *_, n_parts = found["index"].tolist()
+    with_tables = [part for part in range(n_parts) if len(found[f"{part}/key_bits"])]
+    for part in with_tables:
+        codes, ids = found[f"{part}/codes"].reshape(-1, n_bytes), found[f"{part}/ids"]
+        assert (np.diff(ids[found[f"{part}/by_id"]]) > 0).all()
+        quotient, remainder = divmod(8 * n_bytes, n_tables)
+        start = 0
+        for table, key_bits in enumerate(found[f"{part}/key_bits"].tolist()):
+            places, rows = codes, np.arange(len(codes))
+            if table:
+                places = found[f"{part}/{table}/codes"].reshape(-1, n_bytes)
+                rows = found[f"{part}/{table}/rows"]
+            np.testing.assert_array_equal(places, codes[rows])
+            assert sorted(rows.tolist()) == list(range(len(codes)))
+            buckets = bits_of(places)[:, start : start + key_bits] @ (1 << np.arange(key_bits))
+            offsets = found[f"{part}/{table}/offsets"]
+            np.testing.assert_array_equal(np.repeat(np.arange(1 << key_bits), np.diff(offsets.astype(int))), buckets)
+            start += quotient + (table < remainder)
+        assert start == 8 * n_bytes
+    assert bool(with_tables) == (sum(len(found[f"{part}/ids"]) for part in range(n_parts)) > 2048)
 
 
 @pytest.mark.parametrize("version", [2, 3, 2**32 - 1])
