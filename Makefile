@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench figure2 clean help
+.PHONY: demo test check sanitize bench bench-search figure2 clean help
 
 help:
 	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
@@ -13,6 +13,7 @@ help:
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
+	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (15 minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -48,6 +49,13 @@ sanitize:
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/loss_speed.py
+
+$(VENV)/.peers: $(VENV)/.installed
+	@$(PIP) faiss-cpu usearch matplotlib
+	@touch $@
+
+bench-search: $(VENV)/.peers
+	@$(BIN)/python benchmarks/search_speed.py --out benchmarks/results/search_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/python -m hamtarget.paper.figure2 --out benchmarks/results/figure2
