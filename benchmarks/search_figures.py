@@ -25,7 +25,7 @@ def figures(results: Results) -> list[dict[str, Any]]:
         _at_least("radius search against the best exact faiss index", name, bar, "x", _best_ratio(results, name))
         for name, bar in zip(_SETS, (20, 20, 8), strict=True)
     ]
-    scan = [_ratio(_rows(results, name, "radius"), _is(FLAT), _is(PEER_FLAT)) for name in _SETS]
+    scan = [_ratio(_rows(results, name, "radius_search"), _is(FLAT), _is(PEER_FLAT)) for name in _SETS]
     rows.append(_at_least(f"linear scan against {PEER_FLAT}", "worst of L, S, H", 5, "x", _worst(scan, min)))
     nearest = [_ratio(_rows(results, name, "nearest"), _is(MULTI), _is(PEER_FLAT)) for name in _SETS]
     rows.append(_at_least(f"exact nearest k=100 against {PEER_FLAT}", "worst of L, S, H", 4, "x", _worst(nearest, min)))
@@ -35,7 +35,7 @@ def figures(results: Results) -> list[dict[str, Any]]:
     rows.append(_at_most("memory a row, ids included", "worst of L, S, H", 48, "bytes", _worst(memory, max)))
     rows.append(_at_least("queries a second at 10 times the rows", "L x 10", 1 / 3, "of L", _growth(results)))
     for name, bar in (("128 bits", 8), ("256 bits", 5)):
-        value = _ratio(_rows(results, name, "radius"), _is(MULTI), _is(PEER_MULTI_HASH))
+        value = _ratio(_rows(results, name, "radius_search"), _is(MULTI), _is(PEER_MULTI_HASH))
         rows.append(_at_least(f"radius search against {PEER_MULTI_HASH}, best setting", name, bar, "x", value))
     one = results.get("one_query", {}).get(MULTI, {}).get("median_us")
     rows.append(_at_most("one query at a time, median", "S", 8, "us", one))
@@ -90,14 +90,14 @@ def _plain_ratio(results: Results, name: str) -> float | None:
     def plain(row: dict[str, Any]) -> bool:
         return bool(row["method"] == PEER_MULTI_HASH and row["setting"] == _PLAIN_HASH)
 
-    return _ratio(_rows(results, name, "radius"), _is(MULTI), plain)
+    return _ratio(_rows(results, name, "radius_search"), _is(MULTI), plain)
 
 
 def _best_ratio(results: Results, name: str) -> float | None:
     def faiss(row: dict[str, Any]) -> bool:
         return row["exact"] and str(row["method"]).startswith("faiss")
 
-    return _ratio(_rows(results, name, "radius"), _is(MULTI), faiss)
+    return _ratio(_rows(results, name, "radius_search"), _is(MULTI), faiss)
 
 
 def _build_ratio(results: Results, name: str) -> float | None:

@@ -87,8 +87,8 @@ class Run:
         methods += [*peers, *scans]
         for method in methods:
             method.build(code_set.codes, ids)
-        found["radius"] = radius_race(code_set, methods, self.repeats)
-        self.say_rows(found["radius"]["rows"])
+        found["radius_search"] = radius_race(code_set, methods, self.repeats)
+        self.say_rows(found["radius_search"]["rows"])
         if code_set.radius == 2 and code_set.name != "L x 10":
             found["nearest"] = nearest_race(code_set, [scans[0], methods[0], scans[1]], K, self.repeats)
             self.say(f"{K} nearest")
