@@ -1,4 +1,4 @@
-// Large plain arrays: shared once they are written, and arrays that grow without copying.
+// Large plain arrays: shared once they are written, and arrays that grow.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,21 @@ namespace hamtarget {
 
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Random reads of a large array miss the address cache (TLB) on small pages: huge ones are worth 1.8x.
-inline void advise_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t n_bytes) {
+// Memory for std::free. Random reads of a large block miss the address cache (TLB) on small pages: huge ones are worth
+// 1.8x.
+inline void* allocate(std::size_t n_bytes) {
+    void* memory = nullptr;
+    if (n_bytes < kHugePage) {
+        memory = std::malloc(n_bytes);
+    } else {
+        const std::size_t rounded = (n_bytes + kHugePage - 1) & ~(kHugePage - 1);
+        memory = std::aligned_alloc(kHugePage, rounded);
 #if defined(__linux__)
-    const auto begin = (reinterpret_cast<std::uintptr_t>(memory) + kHugePage - 1) & ~(kHugePage - 1);
-    const auto end = (reinterpret_cast<std::uintptr_t>(memory) + n_bytes) & ~(kHugePage - 1);
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+        if (memory) madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
+    }
+    if (!memory) throw std::bad_alloc();
+    return memory;
 }
 
 // `size` elements that live as long as any copy of the array. Copying shares; nothing is initialised.
@@ -38,15 +46,7 @@ class Array {
 
     explicit Array(std::size_t size) : size_(size) {
         if (size == 0) return;
-        const std::size_t n_bytes = size * sizeof(T);
-        void* memory = nullptr;
-        if (n_bytes >= kHugePage) {
-            memory = std::aligned_alloc(kHugePage, (n_bytes + kHugePage - 1) & ~(kHugePage - 1));
-            if (memory) advise_huge_pages(memory, (n_bytes + kHugePage - 1) & ~(kHugePage - 1));
-        } else {
-            memory = std::malloc(n_bytes);
-        }
-        if (!memory) throw std::bad_alloc();
+        void* memory = allocate(size * sizeof(T));
         owner_ = std::shared_ptr<void>(memory, std::free);
         data_ = static_cast<T*>(memory);
     }
@@ -72,7 +72,7 @@ class Array {
     std::size_t size_ = 0;
 };
 
-// Elements that are appended. realloc moves the pages of a large block instead of copying them.
+// Elements that are appended; nothing is initialised.
 template <class T>
 class Growing {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -100,18 +100,23 @@ class Growing {
         if (other.size_) std::memcpy(extend(other.size_), other.data_, other.size_ * sizeof(T));
     }
 
+    void clear() { size_ = 0; }
+    void shrink(std::size_t size) { size_ = size; }
+
+    void reserve(std::size_t capacity) {
+        if (capacity <= capacity_) return;
+        T* memory = static_cast<T*>(allocate(capacity * sizeof(T)));
+        if (size_) std::memcpy(memory, data_, size_ * sizeof(T));
+        std::free(data_);
+        data_ = memory;
+        capacity_ = capacity;
+    }
+
     T* data() const { return data_; }
     std::size_t size() const { return size_; }
     T& operator[](std::size_t index) const { return data_[index]; }
 
   private:
-    void reserve(std::size_t capacity) {
-        void* memory = std::realloc(data_, capacity * sizeof(T));
-        if (!memory) throw std::bad_alloc();
-        data_ = static_cast<T*>(memory);
-        capacity_ = capacity;
-        if (capacity * sizeof(T) >= 2 * kHugePage) advise_huge_pages(data_, capacity * sizeof(T));
-    }
 
     void swap(Growing& other) noexcept {
         std::swap(data_, other.data_);

@@ -135,8 +135,8 @@ struct Search {
         request.limit = limit.value_or(kNoLimit);
         request.rerank = rerank;
         request.budget = budget;
-        if (filter_ids) request.filter = Filter::of_ids(filter_ids->data(), filter_ids->size());
-        if (filter_mask) request.filter = Filter::of_mask(filter_mask->data(), filter_mask->size());
+        if (filter_ids) request.filter.emplace(filter_ids->data(), filter_ids->size());
+        if (filter_mask) request.filter.emplace(filter_mask->data(), filter_mask->size());
         if (embeddings) request.embeddings = embeddings->data();
         if (logits) request.logits = logits->data();
     }

@@ -47,6 +47,7 @@ inline constexpr std::size_t kKernelSlack = 16;
 // One way to compute distances. All of them give the same results.
 struct Kernel {
     const char* name;
+    bool is_avx512;
 
     // Distance of `query` to each row.
     void (*distances)(const std::uint8_t* query, Codes rows, Distance* result);
@@ -268,15 +269,15 @@ inline std::span<const Kernel> supported_kernels() {
         std::vector<Kernel> found;
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vpopcntdq"))
-            found.push_back({"avx512", avx512_distances, avx512_within});
+            found.push_back({"avx512", true, avx512_distances, avx512_within});
         if (__builtin_cpu_supports("avx2"))
-            found.push_back({"avx2", avx2_distances, within_by_distances<avx2_distances>});
+            found.push_back({"avx2", false, avx2_distances, within_by_distances<avx2_distances>});
         if (__builtin_cpu_supports("popcnt"))
-            found.push_back({"popcnt", popcnt_distances, within_by_distances<popcnt_distances>});
+            found.push_back({"popcnt", false, popcnt_distances, within_by_distances<popcnt_distances>});
 #elif defined(__aarch64__)
-        found.push_back({"neon", neon_distances, within_by_distances<neon_distances>});
+        found.push_back({"neon", false, neon_distances, within_by_distances<neon_distances>});
 #endif
-        found.push_back({"portable", portable_distances, within_by_distances<portable_distances>});
+        found.push_back({"portable", false, portable_distances, within_by_distances<portable_distances>});
         return found;
     }();
     return supported;

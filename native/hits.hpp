@@ -5,96 +5,123 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "array.hpp"
 #include "code.hpp"
+#include "manifest.hpp"
 
 namespace hamtarget {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-// A row that was found. Nearer comes first; of rows at the same distance, the smaller id.
-struct Hit {
-    std::int64_t id;
-    std::uint32_t row;
-    std::uint16_t part;  // the part of the index that holds the row
-    Distance distance;
+// A row that was found, as one number: distance (16 bits), part of the index (16), row of the part (32). Rows of a
+// segment are numbered by id, so that hits of one segment are in order when these numbers are.
+using Hit = std::uint64_t;
 
-    friend bool operator<(const Hit& left, const Hit& right) {
-        return left.distance != right.distance ? left.distance < right.distance : left.id < right.id;
+inline Hit hit_of(Distance distance, std::size_t part, std::size_t row) {
+    return std::uint64_t{distance} << 48 | std::uint64_t{part} << 32 | row;
+}
+inline Distance distance_of(Hit hit) { return static_cast<Distance>(hit >> 48); }
+inline std::size_t part_of(Hit hit) { return hit >> 32 & 0xFFFF; }
+inline std::size_t row_of(Hit hit) { return hit & 0xFFFFFFFF; }
+
+// Nearer comes first; of rows at the same distance, the smaller id.
+class HitOrder {
+  public:
+    explicit HitOrder(const Manifest& manifest) : manifest_(&manifest) {}
+
+    std::int64_t id(Hit hit) const { return manifest_->parts[part_of(hit)].segment->ids[row_of(hit)]; }
+
+    bool operator()(Hit left, Hit right) const {
+        if (left >> 48 != right >> 48) return left < right;
+        if (part_of(left) == part_of(right) && is_sorted(part_of(left))) return left < right;
+        return id(left) < id(right);
     }
+
+    // Whether the order of rows is that of their ids; it is not in a delta.
+    bool is_sorted(std::size_t part) const { return !manifest_->parts[part].delta; }
+
+  private:
+    const Manifest* manifest_;
 };
 
-namespace sorting {
+// Sorts hits, in memory that is used again and again.
+class HitSorter {
+  public:
+    void sort(Hit* hits, std::size_t count, const HitOrder& order) {
+        if (count < 2) return;
+        std::uint64_t differing = 0;
+        Hit last = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            differing |= hits[i] ^ hits[0];
+            last = std::max(last, hits[i]);
+        }
+        if (differing >> 32 & 0xFFFF || !order.is_sorted(part_of(hits[0]))) {
+            std::sort(hits, hits + count, order);
+            return;
+        }
+        if (room_.size() < count) room_.resize(count);
+        const Hit* by_row = merge_runs(hits, room_.data(), count);
+        if (by_row == hits) {
+            std::copy(hits, hits + count, room_.data());
+            by_row = room_.data();
+        }
+        by_distance(by_row, hits, count, distance_of(last));
+    }
 
-// Sorts by id what consists of a few ascending runs, as the hits of a few buckets do: finds the runs, merges them.
-inline void merge_runs(Hit* hits, std::size_t count, std::vector<Hit>& room, std::vector<std::size_t>& runs) {
-    runs.assign(1, 0);
-    for (std::size_t i = 1; i < count; ++i)
-        if (hits[i].id < hits[i - 1].id) runs.push_back(i);
-    runs.push_back(count);
-    if (room.size() < count) room.resize(count);
-    while (runs.size() > 2) {
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i + 1 < runs.size(); i += 2) {
-            if (i + 2 < runs.size()) {
-                // The first run moves out of the way; what is written then never overtakes the second.
-                Hit* to = hits + runs[i];
-                const Hit* right = hits + runs[i + 1];
-                const Hit* const right_end = hits + runs[i + 2];
-                const Hit* left = room.data();
-                const Hit* const left_end = std::copy(to, hits + runs[i + 1], room.data());
-                while (left < left_end && right < right_end) *to++ = right->id < left->id ? *right++ : *left++;
-                std::copy(left, left_end, to);
+  private:
+    static std::uint64_t row_key(Hit hit) { return hit & 0xFFFFFFFFFFFF; }
+
+    // By row. Hits come in a few ascending runs, one for each bucket that was read: finds and merges them, two at a
+    // time. Returns which of the two places has the result.
+    Hit* merge_runs(Hit* from, Hit* to, std::size_t count) {
+        runs_.assign(1, 0);
+        for (std::size_t i = 1; i < count; ++i)
+            if (row_key(from[i]) < row_key(from[i - 1])) runs_.push_back(i);
+        runs_.push_back(count);
+        while (runs_.size() > 2) {
+            std::size_t kept = 0;
+            for (std::size_t i = 0; i + 1 < runs_.size(); i += 2) {
+                const std::size_t end = i + 2 < runs_.size() ? runs_[i + 2] : runs_[i + 1];
+                merge(from + runs_[i], from + runs_[i + 1], from + end, to + runs_[i]);
+                runs_[kept++] = runs_[i];
             }
-            runs[kept++] = runs[i];
+            runs_[kept++] = count;
+            runs_.resize(kept);
+            std::swap(from, to);
         }
-        runs[kept++] = count;
-        runs.resize(kept);
+        return from;
     }
-}
 
-}  // namespace sorting
+    // Which run is ahead changes at random: choosing without a branch is three times as fast.
+    static void merge(const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
+        const Hit* right = middle;
+        while (left < middle && right < end) {
+            const bool second = row_key(*right) < row_key(*left);
+            *to++ = second ? *right : *left;
+            right += second;
+            left += !second;
+        }
+        to = std::copy(left, middle, to);
+        std::copy(right, end, to);
+    }
 
-// Memory that sorting uses again and again.
-struct SortRoom {
-    std::vector<Hit> hits;
-    std::vector<Hit> merged;
-    std::vector<std::size_t> runs;
-    std::vector<std::uint32_t> counts;
+    // Distances are small numbers: count them, and every hit has its place.
+    void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest) {
+        starts_.assign(farthest + 2u, 0);
+        for (std::size_t i = 0; i < count; ++i) ++starts_[distance_of(from[i]) + 1u];
+        for (std::size_t d = 1; d < starts_.size(); ++d) starts_[d] += starts_[d - 1];
+        for (std::size_t i = 0; i < count; ++i) to[starts_[distance_of(from[i])]++] = from[i];
+    }
+
+    std::vector<Hit> room_;
+    std::vector<std::size_t> runs_;
+    std::vector<std::uint32_t> starts_;
 };
 
-inline void sort_hits(std::vector<Hit>& hits, SortRoom& room) {
-    constexpr std::size_t kFew = 24;
-    if (hits.size() <= kFew) {
-        for (std::size_t i = 1; i < hits.size(); ++i) {
-            const Hit hit = hits[i];
-            std::size_t at = i;
-            for (; at > 0 && hit < hits[at - 1]; --at) hits[at] = hits[at - 1];
-            hits[at] = hit;
-        }
-        return;
-    }
-    // Distances are small numbers: count them, and only ids are left to be sorted.
-    Distance farthest = 0;
-    for (const Hit& hit : hits) farthest = std::max(farthest, hit.distance);
-    room.counts.assign(farthest + 2u, 0);
-    for (const Hit& hit : hits) ++room.counts[hit.distance + 1u];
-    for (std::size_t d = 1; d < room.counts.size(); ++d) room.counts[d] += room.counts[d - 1];
-    if (room.hits.size() < hits.size()) room.hits.resize(hits.size());
-    for (const Hit& hit : hits) room.hits[room.counts[hit.distance]++] = hit;
-    // Each count has moved on to the end of its own distance.
-    std::size_t begin = 0;
-    for (std::size_t d = 0; d <= farthest; ++d) {
-        const std::size_t end = room.counts[d];
-        if (end - begin > 1) sorting::merge_runs(room.hits.data() + begin, end - begin, room.merged, room.runs);
-        begin = end;
-    }
-    std::copy(room.hits.begin(), room.hits.begin() + static_cast<std::ptrdiff_t>(hits.size()), hits.begin());
-}
-
-// The first `limit` (at least 1) of the hits that are offered, in the order above.
+// The first `limit` (at least 1) of the hits that are offered.
 class FirstHits {
   public:
     // Forgets everything. Distances will be at most `radius`.
@@ -116,43 +143,46 @@ class FirstHits {
         return limit_ != kNoLimit && bound_ <= distance && within_bound_ >= limit_;
     }
 
-    void offer(const Hit& hit) {
+    // Without a limit, hits may be written here directly.
+    Growing<Hit>& all() { return hits_; }
+
+    void offer(Hit hit, const HitOrder& order) {
         if (limit_ == kNoLimit) {
-            hits_.push_back(hit);
+            hits_.push(hit);
             return;
         }
-        if (hit.distance > bound_) return;
-        hits_.push_back(hit);
-        ++counts_[hit.distance];
+        if (distance_of(hit) > bound_) return;
+        hits_.push(hit);
+        ++counts_[distance_of(hit)];
         ++within_bound_;
         while (within_bound_ - counts_[bound_] >= limit_) within_bound_ -= counts_[bound_--];
         // Hits that came before the bound had shrunk are dropped now and then: constant time a hit.
-        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut();
+        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order);
     }
 
     // The hits in order.
-    std::vector<Hit>& sorted(SortRoom& room) {
-        if (limit_ != kNoLimit && hits_.size() > limit_) cut();
-        sort_hits(hits_, room);
+    Growing<Hit>& sorted(HitSorter& sorter, const HitOrder& order) {
+        if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
+        sorter.sort(hits_.data(), hits_.size(), order);
         return hits_;
     }
 
   private:
     static constexpr std::size_t kSlack = 256;
 
-    void cut() {
-        std::nth_element(hits_.begin(), hits_.begin() + static_cast<std::ptrdiff_t>(limit_ - 1), hits_.end());
-        hits_.resize(limit_);
+    void cut(const HitOrder& order) {
+        std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), order);
+        hits_.shrink(limit_);
         within_bound_ = limit_;
         std::fill(counts_.begin(), counts_.end(), 0);
-        for (const Hit& hit : hits_) ++counts_[hit.distance];
+        for (std::size_t i = 0; i < limit_; ++i) ++counts_[distance_of(hits_[i])];
     }
 
     Distance bound_ = 0;
     std::size_t limit_ = kNoLimit;
     std::size_t within_bound_ = 0;       // hits at most as far as the bound
     std::vector<std::uint32_t> counts_;  // of them at each distance
-    std::vector<Hit> hits_;
+    Growing<Hit> hits_;
 };
 
 // What a query took.
@@ -180,6 +210,13 @@ struct Hits {
         distances.append(other.distances);
         embedding_distances.append(other.embedding_distances);
         costs.append(other.costs);
+    }
+
+    // Makes room for as many hits a query as there were so far: growing again and again would touch memory twice.
+    void expect(std::size_t queries_done, std::size_t queries_left) {
+        const std::size_t more = ids.size() / queries_done * queries_left * 9 / 8;
+        ids.reserve(ids.size() + more);
+        distances.reserve(distances.size() + more);
     }
 
     void end_query(const Cost& cost) {

@@ -41,13 +41,12 @@ class PartReader {
 
     Part read() {
         Segment segment;
-        segment.ids = array<std::int64_t>(name(part_, "ids"));
-        const std::size_t n_rows = segment.n_rows = segment.ids.size();
-        if (n_rows == 0 || n_rows > 0xFFFFFFFEu) reject("part " + std::to_string(part_) + " has no or too many rows");
-        segment.codes = array<std::uint8_t>(name(part_, "codes"), n_rows * layout_.n_bytes);
+        segment.codes = array<std::uint8_t>(name(part_, "codes"));
+        const std::size_t n_rows = segment.n_rows = segment.codes.size() / layout_.n_bytes;
+        if (n_rows == 0 || n_rows > 0xFFFFFFFEu || segment.codes.size() % layout_.n_bytes)
+            reject("section '" + name(part_, "codes") + "' holds no, too many or no whole codes");
         segment.embeddings = array<std::uint8_t>(name(part_, "embeddings"), n_rows * layout_.embedding_bytes);
-        segment.by_id = array<std::uint32_t>(name(part_, "by_id"));
-        check_order(segment);
+        segment.ids = read_ids(n_rows);
 
         const auto key_lengths = file_->section<std::uint32_t>(name(part_, "key_bits"));
         if (!key_lengths.empty() && key_lengths.size() != layout_.n_tables)
@@ -55,6 +54,8 @@ class PartReader {
                    std::to_string(layout_.n_tables));
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
             segment.tables.push_back(read_table(segment, j, key_lengths[j]));
+        segment.places = array<std::uint32_t>(name(part_, "places"), segment.tables.empty() ? 0 : n_rows);
+        check_rows(segment.places, n_rows, name(part_, "places"));
 
         Part part{nullptr, n_rows, 0, nullptr, nullptr};
         read_deleted(part);
@@ -78,15 +79,19 @@ class PartReader {
         return shared(file_->section<T>(section, count));
     }
 
-    // Ids in the order of by_id ascend, each greater than the one before: so by_id holds every row once.
-    void check_order(const Segment& segment) const {
-        const std::size_t n_rows = segment.n_rows;
-        if (!segment.by_id.empty() && segment.by_id.size() != n_rows)
-            reject("section '" + name(part_, "by_id") + "' has another number of rows than the ids");
-        check_rows(segment.by_id, n_rows, name(part_, "by_id"));
-        for (std::size_t rank = 1; rank < n_rows; ++rank)
-            if (segment.id_at(rank) <= segment.id_at(rank - 1))
-                reject("the ids of part " + std::to_string(part_) + " do not ascend");
+    // Either the first id, of consecutive ones; or the first and what to add to it for each row; or all of them.
+    IdColumn read_ids(std::size_t n_rows) const {
+        const Array<const std::int64_t> ids = array<std::int64_t>(name(part_, "ids"));
+        const Array<const std::uint32_t> above = array<std::uint32_t>(name(part_, "ids_above"));
+        const bool wide = above.empty() && n_rows > 1 && ids.size() == n_rows;
+        if (!wide && (ids.size() != 1 || (!above.empty() && above.size() != n_rows)))
+            reject("sections '" + name(part_, "ids") + "' and '" + name(part_, "ids_above") + "' have the wrong length");
+        if (!wide && n_rows > 1 && ids[0] > IdColumn::kMaxBase)
+            reject("the ids of part " + std::to_string(part_) + " are too large");
+        const IdColumn column = wide ? IdColumn(ids) : above.empty() ? IdColumn(ids[0]) : IdColumn(ids[0], above);
+        for (std::size_t row = 1; row < n_rows; ++row)
+            if (column[row] <= column[row - 1]) reject("the ids of part " + std::to_string(part_) + " do not ascend");
+        return column;
     }
 
     void check_rows(const Array<const std::uint32_t>& rows, std::size_t n_rows, const std::string& section) const {
@@ -98,19 +103,16 @@ class PartReader {
     Table read_table(const Segment& segment, std::size_t j, std::size_t key_length) const {
         const std::size_t n_bits = 8 * layout_.n_bytes, n_rows = segment.n_rows;
         const std::size_t start = substring_start(n_bits, layout_.n_tables, j);
-        const std::size_t length = substring_start(n_bits, layout_.n_tables, j + 1) - start;
-        if (key_length == 0 || key_length > std::min<std::size_t>(length, kMaxKeyBits))
+        const std::size_t stop = substring_start(n_bits, layout_.n_tables, j + 1);
+        if (key_length == 0 || key_length > std::min<std::size_t>(stop - start, kMaxKeyBits))
             reject("table " + std::to_string(j) + " has buckets of " + std::to_string(key_length) + " bits");
         Table table;
-        table.key = {start, key_length, layout_.n_bytes};
+        table.key = {start, stop, key_length, layout_.n_bytes};
         table.offsets = array<std::uint32_t>(name(part_, j, "offsets"), (std::size_t{1} << key_length) + 1);
-        if (j == 0) {
-            table.codes = segment.codes;
-        } else {
-            table.codes = array<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes);
-            table.rows = array<std::uint32_t>(name(part_, j, "rows"), n_rows);
-            check_rows(table.rows, n_rows, name(part_, j, "rows"));
-        }
+        table.codes =
+            j == 0 ? segment.codes : array<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes);
+        table.rows = array<std::uint32_t>(name(part_, j, "rows"), n_rows);
+        check_rows(table.rows, n_rows, name(part_, j, "rows"));
         const std::size_t last = table.offsets.size() - 1;
         bool ascend = table.offsets[0] == 0 && table.offsets[last] == n_rows;
         for (std::size_t b = 0; b < last; ++b) ascend &= table.offsets[b] <= table.offsets[b + 1];
@@ -155,18 +157,21 @@ inline void save_index(const MultiIndex& index, const std::filesystem::path& pat
     SnapshotWriter writer(kIndexKind);
     writer.add<std::uint64_t>("index", fields);
     std::vector<std::vector<std::uint32_t>> key_lengths(parts.size());
+    std::vector<std::int64_t> first_ids(parts.size());
     for (std::size_t p = 0; p < parts.size(); ++p) {
         const Segment& segment = *parts[p].segment;
-        writer.add<std::int64_t>(name(p, "ids"), span_of(segment.ids));
+        first_ids[p] = segment.ids.base();
+        const bool wide = !segment.ids.wide().empty();
+        writer.add<std::int64_t>(name(p, "ids"), wide ? span_of(segment.ids.wide()) : std::span(&first_ids[p], 1));
+        writer.add<std::uint32_t>(name(p, "ids_above"), span_of(segment.ids.above()));
         writer.add<std::uint8_t>(name(p, "codes"), span_of(segment.codes));
         writer.add<std::uint8_t>(name(p, "embeddings"), span_of(segment.embeddings));
-        writer.add<std::uint32_t>(name(p, "by_id"), span_of(segment.by_id));
-        for (const Table& table : segment.tables) key_lengths[p].push_back(table.key.length());
+        writer.add<std::uint32_t>(name(p, "places"), span_of(segment.places));
+        for (const Table& table : segment.tables) key_lengths[p].push_back(static_cast<std::uint32_t>(table.key.length()));
         writer.add<std::uint32_t>(name(p, "key_bits"), key_lengths[p]);
         for (std::size_t j = 0; j < segment.tables.size(); ++j) {
             writer.add<std::uint32_t>(name(p, j, "offsets"), span_of(segment.tables[j].offsets));
-            if (j == 0) continue;
-            writer.add<std::uint8_t>(name(p, j, "codes"), span_of(segment.tables[j].codes));
+            if (j > 0) writer.add<std::uint8_t>(name(p, j, "codes"), span_of(segment.tables[j].codes));
             writer.add<std::uint32_t>(name(p, j, "rows"), span_of(segment.tables[j].rows));
         }
         const auto& deleted = parts[p].deleted;

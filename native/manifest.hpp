@@ -20,7 +20,7 @@ struct InputError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// Where the writer puts new rows: the arrays of an unsorted segment, which has room for kMinTableRows.
+// Where the writer puts new rows: the arrays of a segment that has room for kMinTableRows.
 struct Delta {
     Array<std::uint8_t> codes;
     Array<std::int64_t> ids;
@@ -93,7 +93,7 @@ template <class Found>
 void match_ids(const Part& part, const IdList& list, Found found) {
     const Segment& segment = *part.segment;
     if (list.size() == 0 || part.n_rows == 0) return;
-    if (segment.unsorted) {
+    if (part.delta) {
         for (std::size_t row = 0; row < part.n_rows; ++row) {
             if (part.is_deleted(row)) continue;
             const std::size_t rank = list.find(segment.ids[row]);
@@ -102,13 +102,11 @@ void match_ids(const Part& part, const IdList& list, Found found) {
         return;
     }
     // Ids that were given in ascending order lie past everything that is there.
-    if (list.at(0) > segment.id_at(part.n_rows - 1)) return;
-    std::size_t at = 0;
-    for (std::size_t rank = 0; rank < list.size() && at < part.n_rows; ++rank) {
-        at = lower_rank(segment, list.at(rank), at);
-        if (at == part.n_rows || segment.id_at(at) != list.at(rank)) continue;
-        const std::size_t row = segment.row_at(at);
-        if (!part.is_deleted(row)) found(list.place(rank), row);
+    if (list.at(0) > segment.ids[part.n_rows - 1]) return;
+    std::size_t row = 0;
+    for (std::size_t rank = 0; rank < list.size() && row < part.n_rows; ++rank) {
+        row = lower_row(segment, list.at(rank), row);
+        if (row < part.n_rows && segment.ids[row] == list.at(rank) && !part.is_deleted(row)) found(list.place(rank), row);
     }
 }
 
@@ -118,14 +116,13 @@ class GatheredRows {
     GatheredRows(const Layout& layout, std::size_t n_rows)
         : layout_(layout), codes_(n_rows * layout.n_bytes), ids_(n_rows), embeddings_(n_rows * layout.embedding_bytes) {}
 
-    // In the order of ids, so that what was added in ascending order stays so.
     void append(const Part& part) {
         const Segment& segment = *part.segment;
-        for (std::size_t rank = 0; rank < part.n_rows; ++rank) {
-            const std::size_t row = segment.row_at(rank);
+        for (std::size_t row = 0; row < part.n_rows; ++row) {
             if (part.is_deleted(row)) continue;
-            append({{segment.codes.data() + row * layout_.n_bytes, 1, layout_.n_bytes},
-                    segment.ids.data() + row,
+            const std::int64_t id = segment.ids[row];
+            append({{segment.codes.data() + segment.place(row) * layout_.n_bytes, 1, layout_.n_bytes},
+                    &id,
                     segment.embeddings.data() + row * layout_.embedding_bytes});
         }
     }
@@ -152,7 +149,7 @@ class GatheredRows {
 // Hits name the part that they come from in 16 bits; merging keeps parts far fewer.
 inline constexpr std::size_t kMaxParts = 1000;
 
-inline Part part_of(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order) {
+inline Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order) {
     if (rows.codes.n_rows > 0xFFFFFFFEu) throw InputError("more than 4,294,967,294 rows in one index; split it");
     return {std::make_shared<const Segment>(build_segment(layout, rows, order)), rows.codes.n_rows, 0, nullptr, nullptr};
 }
@@ -164,7 +161,7 @@ inline Part merged_part(const Layout& layout, const std::vector<Part>& parts, co
     GatheredRows gathered(layout, n_rows);
     for (const Part& part : parts) gathered.append(part);
     gathered.append(more);
-    return part_of(layout, gathered.view(), id_order(gathered.view().ids, n_rows));
+    return new_part(layout, gathered.view(), id_order(gathered.view().ids, n_rows));
 }
 
 }  // namespace hamtarget

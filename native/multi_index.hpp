@@ -105,7 +105,8 @@ class MultiIndex {
         for (std::size_t i = 0; i < count; ++i) {
             const auto [segment, row] = places[list.find(ids[i])];
             if (!segment) throw unknown_id(ids[i]);
-            std::memcpy(codes + i * layout_.n_bytes, segment->codes.data() + row * layout_.n_bytes, layout_.n_bytes);
+            std::memcpy(codes + i * layout_.n_bytes, segment->codes.data() + segment->place(row) * layout_.n_bytes,
+                        layout_.n_bytes);
             if (width) std::memcpy(embeddings + i * width, segment->embeddings.data() + row * width, width);
         }
     }
@@ -191,7 +192,7 @@ class MultiIndex {
             merged.insert(merged.begin(), std::move(parts.back()));
             parts.pop_back();
         }
-        parts.push_back(merged.empty() ? part_of(layout_, rows, list.order()) : merged_part(layout_, merged, rows));
+        parts.push_back(merged.empty() ? new_part(layout_, rows, list.order()) : merged_part(layout_, merged, rows));
     }
 
     Part new_delta() const {
@@ -200,9 +201,8 @@ class MultiIndex {
         Segment segment;
         segment.n_rows = kMinTableRows;
         segment.codes = delta.codes;
-        segment.ids = delta.ids;
+        segment.ids = IdColumn(Array<const std::int64_t>(delta.ids));
         segment.embeddings = delta.embeddings;
-        segment.unsorted = true;
         return {std::make_shared<const Segment>(std::move(segment)), 0, 0, nullptr, std::make_shared<const Delta>(delta)};
     }
 

@@ -200,26 +200,27 @@ class EmbeddingDistance {
 struct RankedHit {
     float embedding_distance;
     Hit hit;
+    std::int64_t id;
 
     friend bool operator<(const RankedHit& left, const RankedHit& right) {
         return left.embedding_distance != right.embedding_distance ? left.embedding_distance < right.embedding_distance
-                                                                   : left.hit.id < right.hit.id;
+                                                                   : left.id < right.id;
     }
 };
 
 // The closest `count` of the hits to the query that was set, by (embedding distance, id), into `ranked`.
-// `embedding_of(hit)` is where the hit's embedding lies.
-template <class EmbeddingOf>
-void rerank(const std::vector<Hit>& hits, std::size_t count, EmbeddingDistance& distance, EmbeddingOf embedding_of,
-            std::vector<RankedHit>& ranked) {
+// `row_of(hit)` is where the hit's embedding lies.
+template <class RowOf>
+void rerank(const Growing<Hit>& hits, std::size_t count, const HitOrder& order, EmbeddingDistance& distance,
+            RowOf row_of, std::vector<RankedHit>& ranked) {
     // Rows are far apart in memory: ask for them a few hits ahead.
     constexpr std::size_t kAhead = 8;
     ranked.clear();
     for (std::size_t i = 0; i < hits.size(); ++i) {
-        if (i + kAhead < hits.size()) __builtin_prefetch(embedding_of(hits[i + kAhead]));
-        const float found = distance(embedding_of(hits[i]));
+        if (i + kAhead < hits.size()) __builtin_prefetch(row_of(hits[i + kAhead]));
+        const float found = distance(row_of(hits[i]));
         // Numbers too large for float32 give no number; sorting needs one.
-        ranked.push_back({std::isnan(found) ? std::numeric_limits<float>::infinity() : found, hits[i]});
+        ranked.push_back({std::isnan(found) ? std::numeric_limits<float>::infinity() : found, hits[i], order.id(hits[i])});
     }
     if (ranked.size() > count) {
         std::nth_element(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count), ranked.end());

@@ -11,15 +11,19 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "bucket.hpp"
 #include "hits.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
@@ -28,50 +32,39 @@
 
 namespace hamtarget {
 
-// The ids that may be hits: all of them, those in a list, or those whose place in a mask is set.
+// The ids that may be hits: those in a list, or those whose place in a mask is set.
 class Filter {
   public:
-    Filter() = default;
-
     // `ids` ascend.
-    static Filter of_ids(const std::int64_t* ids, std::size_t count) {
-        Filter filter;
-        filter.kind_ = Kind::kList, filter.ids_ = ids, filter.size_ = count;
-        return filter;
-    }
+    Filter(const std::int64_t* ids, std::size_t count) : ids_(ids), size_(count) {}
     // Element i of the mask says whether id i is allowed; other ids are not.
-    static Filter of_mask(const bool* mask, std::size_t size) {
-        Filter filter;
-        filter.kind_ = Kind::kMask, filter.mask_ = mask, filter.size_ = size;
-        return filter;
-    }
+    Filter(const bool* mask, std::size_t size) : mask_(mask), size_(size) {}
 
     bool allows(std::int64_t id) const {
-        if (kind_ == Kind::kAll) return true;
-        if (kind_ == Kind::kList) return std::binary_search(ids_, ids_ + size_, id);
+        if (size_ == 0) return false;
+        if (ids_) return std::binary_search(ids_, ids_ + size_, id);
         return id >= 0 && static_cast<std::uint64_t>(id) < size_ && mask_[id];
     }
 
   private:
-    enum class Kind { kAll, kList, kMask } kind_ = Kind::kAll;
     const std::int64_t* ids_ = nullptr;
     const bool* mask_ = nullptr;
-    std::size_t size_ = 0;
+    std::size_t size_;
 };
 
 struct Request {
     Codes queries{};
     Distance radius = 0;
     std::size_t limit = kNoLimit;
-    Filter filter;
+    std::optional<Filter> filter;
     std::size_t rerank = 0;                     // closest so many hits by embedding; 0: order by code
     const std::uint8_t* embeddings = nullptr;   // of the queries, where hits are re-ranked
     const float* logits = nullptr;              // of the queries, where buckets are probed: n_bits each
     std::size_t budget = 0;                     // rows that probing may read for a query
 };
 
-// Costs, in rows of a linear scan (about 0.15 ns): a bucket far away in memory, and a row in it.
-inline constexpr double kBucketCost = 100;
+// Costs, in rows of a linear scan (about 0.1 ns): a bucket far away in memory, and a row in it.
+inline constexpr double kBucketCost = 500;
 inline constexpr double kBucketRowCost = 2;
 
 // What the steps of a search cost, known before it starts.
@@ -116,17 +109,30 @@ class Searcher {
           request_(request),
           costs_(costs),
           n_tables_(layout_.n_tables),
+          order_(manifest),
           embedding_distance_(index.embedding()),
-          scans_(manifest.parts.size()) {}
+          scans_(manifest.parts.size()) {
+        for (const Part& part : manifest.parts) {
+            n_rows_ += part.n_rows;
+            if (part.segment->tables.empty()) n_untabled_ += part.n_rows;
+        }
+        scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
+        probes_ = request.logits && request.budget < n_rows_;
+    }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
-        for (; first < last; first += kChunk) {
+        // Where rows are scanned, many queries share a block of them; else the hits of few queries stay in the cache.
+        const bool scans = scans_all_ || request_.limit != kNoLimit || n_untabled_ > kMinTableRows;
+        const std::size_t chunk = scans && !probes_ ? kChunk : kGroup;
+        const std::size_t begin = first;
+        for (; first < last; first += n_queries_) {
             first_query_ = first;
-            n_queries_ = std::min(kChunk, last - first);
-            found_.resize(std::max(found_.size(), n_queries_));
+            n_queries_ = std::min(chunk, last - first);
+            if (found_.size() < n_queries_) found_.resize(n_queries_);
             cost_.assign(n_queries_, {});
-            request_.logits && request_.budget < n_rows() ? probe_chunk() : search_chunk();
+            probes_ ? probe_chunk() : search_chunk();
             for (std::size_t q = 0; q < n_queries_; ++q) finish(q, hits);
+            if (first - begin == kChunk) hits.expect(first + n_queries_ - begin, last - first - n_queries_);
         }
     }
 
@@ -146,27 +152,20 @@ class Searcher {
 
     const std::uint8_t* query(std::size_t q) const { return request_.queries.row(first_query_ + q); }
 
-    std::size_t n_rows() const {
-        std::size_t sum = 0;
-        for (const Part& part : manifest_.parts) sum += part.n_rows;
-        return sum;
-    }
+    // Whether bits have to be flipped.
+    bool grows() const { return n_tables_ && request_.radius >= n_tables_; }
 
     void search_chunk() {
-        const std::size_t radius = request_.radius;
         for (std::size_t q = 0; q < n_queries_; ++q) found_[q].reset(request_.radius, request_.limit);
         for (auto& scans : scans_) scans.clear();
         scanning_.assign(n_queries_, 0);
-        // Without a limit there is no hope of stopping early.
-        const bool grows = n_tables_ && radius >= n_tables_;
-        const bool all = grows && request_.limit == kNoLimit && costs_.steps(0, radius) > costs_.scan();
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
-            if (manifest_.parts[p].segment->tables.empty() || all)
+            if (manifest_.parts[p].segment->tables.empty() || scans_all_)
                 for (std::uint32_t q = 0; q < n_queries_; ++q) scans_[p].push_back({q, 0});
             else
                 first_steps(p);
         }
-        if (grows && !all)
+        if (grows() && !scans_all_)
             for (std::size_t q = 0; q < n_queries_; ++q) later_steps(q);
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
     }
@@ -211,7 +210,7 @@ class Searcher {
             const std::size_t last = std::min<std::size_t>(request_.radius, found_[q].bound());
             // A cheap step may bring the bound down so far that few are left.
             const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
-                               (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 8);
+                               (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
             if (scanning_[q] || !worth) return scan_the_rest(q, t);
             for (std::size_t p = 0; p < manifest_.parts.size(); ++p)
                 if (!manifest_.parts[p].segment->tables.empty()) step(p, t, q);
@@ -255,46 +254,60 @@ class Searcher {
     static Span bucket(const Table& table, std::uint32_t key) { return {table.offsets[key], table.offsets[key + 1]}; }
 
     void prefetch(const Table& table, Span span) const {
-        // Of a long bucket, what follows is fetched by the hardware.
-        constexpr std::size_t kLine = 64, kLines = 4;
         if (span.start == span.stop) return;
-        const std::uint8_t* codes = table.codes.data() + std::size_t{span.start} * layout_.n_bytes;
-        const std::size_t n_bytes = std::min(std::size_t{span.stop - span.start} * layout_.n_bytes, kLine * kLines);
-        for (std::size_t at = 0; at < n_bytes; at += kLine) __builtin_prefetch(codes + at);
-        __builtin_prefetch(codes + n_bytes - 1);
-        if (!table.rows.empty()) __builtin_prefetch(table.rows.data() + span.start);
+        prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
+                       std::size_t{span.stop - span.start} * layout_.n_bytes);
+        prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
+    }
+
+    static void prefetch_bytes(const void* from, std::size_t n_bytes) {
+        // Of a long bucket, what follows is fetched by the hardware.
+        constexpr std::size_t kLine = 64, kLines = 8;
+        const char* begin = static_cast<const char*>(from);
+        const char* end = begin + std::min(n_bytes, kLine * kLines);
+        for (const char* at = begin; at < end; at += kLine) __builtin_prefetch(at);
+        __builtin_prefetch(end - 1);
     }
 
     // Emits the hits of a bucket that step t reads and no earlier one.
     void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
         const Part& part = manifest_.parts[p];
-        const Table& table = part.segment->tables[t % n_tables_];
+        const Segment& segment = *part.segment;
+        const Table& table = segment.tables[t % n_tables_];
         ++cost_[q].buckets;
-        each_within(table.codes.data(), span, q, [&](std::size_t place, const std::uint8_t* code, Distance distance) {
-            if (t < n_tables_ ? seen_in_first_tables(*part.segment, t, q, code)
-                              : first_step(*part.segment, q, code) != t)
-                return;
-            emit(p, table.rows.empty() ? place : table.rows[place], distance, q);
+        // What nearly every hit takes.
+        if (t < n_tables_ && request_.limit == kNoLimit && !part.deleted && !request_.filter) {
+            Growing<Hit>& all = found_[q].all();
+            const std::size_t before = all.size();
+            const std::size_t count = span.stop - span.start;
+            cost_[q].candidates += static_cast<std::int64_t>(count);
+            new_hits(kernel_, {query(q), request_.radius, p, std::span(segment.tables).first(t)},
+                     {table.codes.data() + span.start * layout_.n_bytes, count, layout_.n_bytes},
+                     table.rows.data() + span.start, room_, all);
+            // Ids are read when the hits of all queries at hand are sorted.
+            if (!segment.ids.is_consecutive())
+                for (std::size_t i = before; i < all.size(); ++i) segment.ids.prefetch(row_of(all[i]));
+            return;
+        }
+        each_block_within(table.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::uint8_t* code = block.row(room_.positions[i]);
+                if (first_step(segment, q, code) == t) emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
+            }
         });
     }
 
-    // Calls found(place, code, distance) for what lies within the bound of the query.
+    // Calls found(first place, codes, how many of them are within the bound) for each block of a span; positions and
+    // distances lie in room_.
     template <class Found>
-    void each_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
+    void each_block_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
         const std::size_t n_bytes = layout_.n_bytes;
         cost_[q].candidates += span.stop - span.start;
         for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
-            const Codes rows{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
-            const std::size_t count = kernel_.within(query(q), rows, found_[q].bound(), positions_, distances_);
-            for (std::size_t i = 0; i < count; ++i)
-                found(start + positions_[i], rows.row(positions_[i]), distances_[i]);
+            const Codes block{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
+            const std::size_t count = kernel_.within(query(q), block, found_[q].bound(), room_.positions, room_.distances);
+            if (count) found(start, block, count);
         }
-    }
-
-    bool seen_in_first_tables(const Segment& segment, std::size_t n, std::size_t q, const std::uint8_t* code) const {
-        for (std::size_t j = 0; j < n; ++j)
-            if (segment.tables[j].key.of(code) == segment.tables[j].key.of(query(q))) return true;
-        return false;
     }
 
     // The step that reads this row first.
@@ -310,10 +323,9 @@ class Searcher {
 
     void emit(std::size_t p, std::size_t row, Distance distance, std::size_t q) {
         const Part& part = manifest_.parts[p];
-        if (part.deleted && part.is_deleted(row)) return;
-        const std::int64_t id = part.segment->ids[row];
-        if (!request_.filter.allows(id)) return;
-        found_[q].offer({id, static_cast<std::uint32_t>(row), static_cast<std::uint16_t>(p), distance});
+        if (part.is_deleted(row)) return;
+        if (request_.filter && !request_.filter->allows(part.segment->ids[row])) return;
+        found_[q].offer(hit_of(distance, p, row), order_);
     }
 
     // Reads every row of a part for all queries that want it, a block of rows at a time.
@@ -331,8 +343,12 @@ class Searcher {
     void scan_rows(std::size_t p, Span span, const Scan& scan) {
         const Segment& segment = *manifest_.parts[p].segment;
         const std::size_t q = scan.query;
-        each_within(segment.codes.data(), span, q, [&](std::size_t row, const std::uint8_t* code, Distance distance) {
-            if (scan.step == 0 || first_step(segment, q, code) >= scan.step) emit(p, row, distance, q);
+        each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::size_t place = start + room_.positions[i];
+                if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
+                emit(p, segment.tables.empty() ? place : segment.tables[0].rows[place], room_.distances[i], q);
+            }
         });
     }
 
@@ -347,7 +363,7 @@ class Searcher {
     void probe(std::size_t q) {
         const float* logits = request_.logits + (first_query_ + q) * 8 * layout_.n_bytes;
         std::size_t left = request_.budget;
-        order_.clear();
+        buckets_.clear();
         tables_.clear();
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
             const Part& part = manifest_.parts[p];
@@ -359,14 +375,18 @@ class Searcher {
             const std::size_t reachable = std::min(part.segment->tables.size(), std::size_t{request_.radius} + 1);
             for (std::size_t j = 0; j < reachable; ++j) {
                 const KeyBits& key = part.segment->tables[j].key;
-                std::vector<float> weights(key.length());
-                for (std::size_t b = 0; b < weights.size(); ++b) weights[b] = std::abs(logits[key.start() + b]);
-                order_.add_table(std::move(weights), (request_.radius - j) / n_tables_);
+                // The cheaper of the bits that flip one of the bucket number.
+                std::vector<float> weights(key.length(), std::numeric_limits<float>::infinity());
+                for (std::size_t b = 0; b < key.width(); ++b) {
+                    float& weight = weights[b % key.length()];
+                    weight = std::min(weight, std::abs(logits[key.start() + b]));
+                }
+                buckets_.add_table(std::move(weights), (request_.radius - j) / n_tables_);
                 tables_.emplace_back(p, j);
             }
         }
         while (left) {
-            const auto next = order_.next();
+            const auto next = buckets_.next();
             if (!next) break;
             const auto [p, j] = tables_[next->table];
             const Table& table = manifest_.parts[p].segment->tables[j];
@@ -375,40 +395,43 @@ class Searcher {
             // An empty bucket counts as a row: a budget bounds the time as well.
             left -= std::max<std::size_t>(1, span.stop - span.start);
             ++cost_[q].buckets;
-            each_within(table.codes.data(), span, q, [&, p = p](std::size_t place, const std::uint8_t*, Distance distance) {
-                emit(p, table.rows.empty() ? place : table.rows[place], distance, q);
+            each_block_within(table.codes.data(), span, q, [&, p = p](std::size_t start, Codes, std::size_t count) {
+                for (std::size_t i = 0; i < count; ++i) emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             });
         }
     }
 
     void finish(std::size_t q, Hits& hits) {
-        std::vector<Hit>& sorted = found_[q].sorted(sort_room_);
-        if (request_.logits) {
-            const auto same = [](const Hit& left, const Hit& right) { return left.id == right.id; };
-            sorted.erase(std::unique(sorted.begin(), sorted.end(), same), sorted.end());
-            if (sorted.size() > request_.limit) sorted.resize(request_.limit);
+        Growing<Hit>& sorted = found_[q].sorted(sorter_, order_);
+        if (probes_) {
+            sorted.shrink(static_cast<std::size_t>(std::unique(sorted.data(), sorted.data() + sorted.size()) - sorted.data()));
+            if (sorted.size() > request_.limit) sorted.shrink(request_.limit);
         }
         if (request_.rerank) {
             rerank_into(q, sorted, hits);
         } else {
             std::int64_t* ids = hits.ids.extend(sorted.size());
             Distance* distances = hits.distances.extend(sorted.size());
-            for (std::size_t i = 0; i < sorted.size(); ++i) ids[i] = sorted[i].id, distances[i] = sorted[i].distance;
+            for (std::size_t i = 0; i < sorted.size(); ++i) {
+                ids[i] = order_.id(sorted[i]);
+                distances[i] = distance_of(sorted[i]);
+            }
         }
         hits.end_query(cost_[q]);
     }
 
-    void rerank_into(std::size_t q, const std::vector<Hit>& found, Hits& hits) {
+    void rerank_into(std::size_t q, const Growing<Hit>& found, Hits& hits) {
         const std::size_t width = layout_.embedding_bytes;
-        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * embedding_distance_.kind().query_bytes());
-        const auto embedding_of = [&](const Hit& hit) {
-            return manifest_.parts[hit.part].segment->embeddings.data() + hit.row * width;
+        const std::size_t query_width = embedding_distance_.kind().query_bytes();
+        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
+        const auto embedding_of = [&](Hit hit) {
+            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
         };
-        rerank(found, request_.rerank, embedding_distance_, embedding_of, ranked_);
+        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
         cost_[q].comparisons = static_cast<std::int64_t>(found.size());
         for (const RankedHit& ranked : ranked_) {
-            hits.ids.push(ranked.hit.id);
-            hits.distances.push(ranked.hit.distance);
+            hits.ids.push(ranked.id);
+            hits.distances.push(distance_of(ranked.hit));
             hits.embedding_distances.push(ranked.embedding_distance);
         }
     }
@@ -419,7 +442,12 @@ class Searcher {
     const Request& request_;
     const StepCosts& costs_;
     const std::size_t n_tables_;
+    const HitOrder order_;
     EmbeddingDistance embedding_distance_;
+    std::size_t n_rows_ = 0;
+    std::size_t n_untabled_ = 0;  // rows in parts without tables
+    bool scans_all_ = false;      // without a limit there is no hope of stopping early
+    bool probes_ = false;
 
     // Of the queries at hand.
     std::size_t first_query_ = 0;
@@ -431,12 +459,11 @@ class Searcher {
 
     // Memory that is used again and again.
     std::vector<Span> spans_;
-    SortRoom sort_room_;
+    HitSorter sorter_;
     std::vector<RankedHit> ranked_;
-    BucketOrder order_;
+    BucketOrder buckets_;
     std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
-    std::uint32_t positions_[kBlockRows + kKernelSlack];
-    Distance distances_[kBlockRows + kKernelSlack];
+    KernelRoom room_;
 };
 
 // Hits of every query, in at most `n_threads` threads.

@@ -1,7 +1,8 @@
 // Segments: rows that no longer change, and the tables that find them by substring.
 //
-// Rows are numbered by their place in the first table, so that this table needs no row numbers and its codes are at
-// the same time the codes by row. Within a bucket ids ascend: hits of a bucket come out in order.
+// Rows are numbered in the order of their ids. So consecutive ids need no memory, hits are sorted by their row numbers,
+// and within a bucket rows ascend: hits of a bucket come out in order. Codes are not stored by row: the first table
+// has them all, and `places` says where.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -31,37 +33,45 @@ struct Layout {
     friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// The bits of a code that number its bucket: up to 32 in a row, within one substring.
+// Bucket numbers of one table: up to 28 bits made of one substring.
+//
+// A substring longer than a bucket number is folded: bit i of it counts for bit i % length. So equal substrings have
+// equal numbers, flipping a bit of one flips a bit of the other, and a search that reads every number within f flips
+// misses no substring within f flips. Folding spreads skewed codes better than leaving bits out.
 class KeyBits {
   public:
     KeyBits() = default;
 
-    KeyBits(std::size_t start, std::size_t length, std::size_t n_bytes)
-        : length_(static_cast<std::uint32_t>(length)), read_(static_cast<std::uint32_t>(std::min<std::size_t>(8, n_bytes))) {
-        // The 8 bytes read must not reach past the code.
-        offset_ = static_cast<std::uint32_t>(std::min(start / 8, n_bytes - read_));
-        shift_ = static_cast<std::uint32_t>(start - 8 * offset_);
-        mask_ = static_cast<std::uint32_t>((std::uint64_t{1} << length) - 1);
-    }
+    // Bits `start` to `stop - 1` of a code; of a very long substring, only the first 2 * length count.
+    KeyBits(std::size_t start, std::size_t stop, std::size_t length, std::size_t n_bytes)
+        : start_(start),
+          width_(std::min(stop - start, 2 * length)),
+          length_(length),
+          n_read_(std::min<std::size_t>(8, n_bytes)),
+          // The 8 bytes read must not reach past the code.
+          offset_(std::min(start / 8, n_bytes - n_read_)),
+          shift_(start - 8 * offset_),
+          mask_((std::uint64_t{1} << width_) - 1) {}
 
     std::uint32_t of(const std::uint8_t* code) const {
         std::uint64_t word = 0;
-        if (read_ == 8)
+        if (n_read_ == 8)
             std::memcpy(&word, code + offset_, 8);
         else
-            std::memcpy(&word, code, read_);
-        return static_cast<std::uint32_t>(word >> shift_) & mask_;
+            std::memcpy(&word, code, n_read_);
+        const std::uint64_t substring = word >> shift_ & mask_;
+        return static_cast<std::uint32_t>((substring ^ substring >> length_) & ((std::uint64_t{1} << length_) - 1));
     }
 
-    std::uint32_t length() const { return length_; }
-    std::size_t start() const { return 8 * offset_ + shift_; }
+    std::size_t start() const { return start_; }
+    std::size_t width() const { return width_; }
+    std::size_t length() const { return length_; }  // of a bucket number
+    std::size_t shift() const { return shift_; }
+    std::uint64_t mask() const { return mask_; }
 
   private:
-    std::uint32_t offset_ = 0;
-    std::uint32_t shift_ = 0;
-    std::uint32_t mask_ = 0;
-    std::uint32_t length_ = 0;
-    std::uint32_t read_ = 0;
+    std::size_t start_ = 0, width_ = 0, length_ = 0, n_read_ = 0, offset_ = 0, shift_ = 0;
+    std::uint64_t mask_ = 0;
 };
 
 // First bit of substring `index` of `count` (count itself: past the last); the longer ones come first.
@@ -80,7 +90,7 @@ inline KeyBits key_bits(const Layout& layout, std::size_t table, std::size_t n_r
     const std::size_t n_bits = 8 * layout.n_bytes;
     const std::size_t start = substring_start(n_bits, layout.n_tables, table);
     const std::size_t stop = substring_start(n_bits, layout.n_tables, table + 1);
-    return {start, std::min(stop - start, directory_bits(n_rows)), layout.n_bytes};
+    return {start, stop, std::min(stop - start, directory_bits(n_rows)), layout.n_bytes};
 }
 
 // Buckets by the bits of one substring: bucket b holds places offsets[b] to offsets[b + 1].
@@ -88,7 +98,7 @@ struct Table {
     KeyBits key;
     Array<const std::uint32_t> offsets;
     Array<const std::uint8_t> codes;   // in place order
-    Array<const std::uint32_t> rows;   // in place order; empty where places are rows
+    Array<const std::uint32_t> rows;   // in place order
     double mean_bucket = 0;            // rows in the bucket of a stored row, on average
 };
 
@@ -102,24 +112,78 @@ inline double mean_bucket(const Array<const std::uint32_t>& offsets) {
     return offsets[last] ? squares / offsets[last] : 0;
 }
 
+// Ids by row, in as little memory as they need.
+class IdColumn {
+  public:
+    // What is added to a base, at most 32 bits, must not pass the largest id.
+    static constexpr std::int64_t kMaxBase = std::numeric_limits<std::int64_t>::max() - 0xFFFFFFFF;
+
+    IdColumn() = default;
+
+    // base, base + 1, ...
+    explicit IdColumn(std::int64_t base) : base_(base) {}
+    // base + each of these.
+    IdColumn(std::int64_t base, Array<const std::uint32_t> above) : base_(base), above_(std::move(above)) {}
+    explicit IdColumn(Array<const std::int64_t> wide) : wide_(std::move(wide)) {}
+
+    // `id_at(row)` for rows 0 to n_rows - 1, ascending.
+    template <class IdAt>
+    static IdColumn of(std::size_t n_rows, IdAt id_at) {
+        if (n_rows == 0) return {};
+        const std::int64_t base = id_at(0);
+        // Without a sign: a range may be wider than int64.
+        const std::uint64_t range = static_cast<std::uint64_t>(id_at(n_rows - 1)) - static_cast<std::uint64_t>(base);
+        const bool narrow = base <= kMaxBase || n_rows == 1;
+        if (narrow && range == n_rows - 1) return IdColumn(base);
+        if (narrow && range <= 0xFFFFFFFFu) {
+            Array<std::uint32_t> above(n_rows);
+            for (std::size_t row = 0; row < n_rows; ++row) above[row] = static_cast<std::uint32_t>(id_at(row) - base);
+            return {base, above};
+        }
+        Array<std::int64_t> wide(n_rows);
+        for (std::size_t row = 0; row < n_rows; ++row) wide[row] = id_at(row);
+        return IdColumn(Array<const std::int64_t>(wide));
+    }
+
+    std::int64_t operator[](std::size_t row) const {
+        if (!wide_.empty()) return wide_[row];
+        return base_ + static_cast<std::int64_t>(above_.empty() ? row : above_[row]);
+    }
+
+    bool is_consecutive() const { return wide_.empty() && above_.empty(); }
+    void prefetch(std::size_t row) const {
+        if (!wide_.empty())
+            __builtin_prefetch(wide_.data() + row);
+        else
+            __builtin_prefetch(above_.data() + row);
+    }
+
+    std::int64_t base() const { return base_; }
+    const Array<const std::uint32_t>& above() const { return above_; }
+    const Array<const std::int64_t>& wide() const { return wide_; }
+    std::size_t n_bytes() const { return above_.n_bytes() + wide_.n_bytes(); }
+
+  private:
+    std::int64_t base_ = 0;
+    Array<const std::uint32_t> above_;
+    Array<const std::int64_t> wide_;
+};
+
 struct Segment {
     std::size_t n_rows = 0;
-    Array<const std::uint8_t> codes;       // by row
-    Array<const std::int64_t> ids;         // by row
-    Array<const std::uint32_t> by_id;      // rows in the order of their ids; empty where ids ascend by row
+    IdColumn ids;                          // by row, ascending, except in a delta
+    Array<const std::uint8_t> codes;       // by place
+    Array<const std::uint32_t> places;     // of rows; empty where places are rows
     Array<const std::uint8_t> embeddings;  // by row
-    std::vector<Table> tables;
-    bool unsorted = false;                 // rows in the order in which they came: a delta
+    std::vector<Table> tables;             // none: rows are scanned
 
-    std::size_t row_at(std::size_t rank) const { return by_id.empty() ? rank : by_id[rank]; }
-    std::int64_t id_at(std::size_t rank) const { return ids[row_at(rank)]; }
+    std::size_t place(std::size_t row) const { return places.empty() ? row : places[row]; }
 
     std::size_t memory() const {
-        std::size_t sum = ids.n_bytes() + by_id.n_bytes() + embeddings.n_bytes();
-        // The first table's codes are the codes by row.
-        if (tables.empty()) sum += codes.n_bytes();
+        // The codes are those of the first table.
+        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places.n_bytes() + embeddings.n_bytes();
         for (const Table& table : tables) sum += table.offsets.n_bytes() + table.codes.n_bytes() + table.rows.n_bytes();
-        return sum;
+        return tables.empty() ? sum : sum - codes.n_bytes();
     }
 };
 
@@ -151,93 +215,80 @@ inline void copy_code(std::uint8_t* to, const std::uint8_t* from, std::size_t n_
     }
 }
 
-// Offsets of the buckets, one more than there are.
-inline Array<std::uint32_t> count_buckets(Codes codes, const KeyBits& key) {
+// Rows of the source in the order of their ids.
+struct InOrder {
+    const RowsView& source;
+    const std::vector<std::uint32_t>& order;
+
+    std::size_t from(std::size_t row) const { return order.empty() ? row : order[row]; }
+    const std::uint8_t* code(std::size_t row) const { return source.codes.row(from(row)); }
+};
+
+// One table, by counting: where each bucket starts, then every row to its place.
+inline Table build_table(const InOrder& rows, const KeyBits& key) {
+    const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
     const std::size_t n_buckets = std::size_t{1} << key.length();
     Array<std::uint32_t> offsets(n_buckets + 1);
     std::memset(offsets.data(), 0, offsets.n_bytes());
-    for (std::size_t i = 0; i < codes.n_rows; ++i) ++offsets[key.of(codes.row(i))];
+    for (std::size_t i = 0; i < n_rows; ++i) ++offsets[key.of(rows.source.codes.row(i))];
     std::uint32_t sum = 0;
     for (std::size_t b = 0; b <= n_buckets; ++b) sum += std::exchange(offsets[b], sum);
-    return offsets;
-}
 
-// Calls place(rank, place) for each row in the order of ids with its place in the table, then restores the offsets.
-template <class Place>
-void distribute(Codes codes, const std::vector<std::uint32_t>& order, const KeyBits& key, Array<std::uint32_t>& offsets,
-                Place place) {
-    for (std::size_t rank = 0; rank < codes.n_rows; ++rank) {
-        const std::size_t from = order.empty() ? rank : order[rank];
-        place(rank, from, offsets[key.of(codes.row(from))]++);
+    Array<std::uint8_t> codes(n_rows * n_bytes);
+    Array<std::uint32_t> numbers(n_rows);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+        const std::uint8_t* code = rows.code(row);
+        const std::size_t place = offsets[key.of(code)]++;
+        copy_code(codes.data() + place * n_bytes, code, n_bytes);
+        numbers[place] = static_cast<std::uint32_t>(row);
     }
     // Each offset has moved to the end of its bucket, which is the start of the next.
-    std::memmove(offsets.data() + 1, offsets.data(), (offsets.size() - 1) * sizeof offsets[0]);
+    std::memmove(offsets.data() + 1, offsets.data(), n_buckets * sizeof offsets[0]);
     offsets[0] = 0;
+    return {key, offsets, codes, numbers, mean_bucket(offsets)};
 }
 
 }  // namespace building
 
 // A segment of these rows, whose ids are all different; `order` is that of their ids.
 inline Segment build_segment(const Layout& layout, const RowsView& source, const std::vector<std::uint32_t>& order) {
-    using namespace building;
+    const building::InOrder rows{source, order};
     const std::size_t n_rows = source.codes.n_rows, n_bytes = layout.n_bytes, width = layout.embedding_bytes;
-    Array<std::uint8_t> codes(n_rows * n_bytes), embeddings(n_rows * width);
-    Array<std::int64_t> ids(n_rows);
-    const auto copy_row = [&](std::size_t from, std::size_t row) {
-        copy_code(codes.data() + row * n_bytes, source.codes.row(from), n_bytes);
-        ids[row] = source.ids[from];
-        if (width) std::memcpy(embeddings.data() + row * width, source.embeddings + from * width, width);
-    };
     Segment segment;
     segment.n_rows = n_rows;
-    Array<std::uint32_t> by_id;
-    if (layout.n_tables == 0 || n_rows < kMinTableRows) {
-        for (std::size_t rank = 0; rank < n_rows; ++rank) copy_row(order.empty() ? rank : order[rank], rank);
-    } else {
-        by_id = Array<std::uint32_t>(n_rows);
-        for (std::size_t t = 0; t < layout.n_tables; ++t) {
-            Table table;
-            table.key = key_bits(layout, t, n_rows);
-            auto offsets = count_buckets(source.codes, table.key);
-            if (t == 0) {
-                distribute(source.codes, order, table.key, offsets,
-                           [&](std::size_t rank, std::size_t from, std::uint32_t place) {
-                               copy_row(from, place);
-                               by_id[rank] = place;
-                           });
-                table.codes = codes;
-            } else {
-                Array<std::uint8_t> copies(n_rows * n_bytes);
-                Array<std::uint32_t> rows(n_rows);
-                distribute(source.codes, order, table.key, offsets,
-                           [&](std::size_t rank, std::size_t from, std::uint32_t place) {
-                               copy_code(copies.data() + std::size_t{place} * n_bytes, source.codes.row(from), n_bytes);
-                               rows[place] = by_id[rank];
-                           });
-                table.codes = copies;
-                table.rows = rows;
-            }
-            table.offsets = offsets;
-            table.mean_bucket = mean_bucket(table.offsets);
-            segment.tables.push_back(std::move(table));
-        }
+    segment.ids = IdColumn::of(n_rows, [&](std::size_t row) { return source.ids[rows.from(row)]; });
+    if (width) {
+        Array<std::uint8_t> embeddings(n_rows * width);
+        for (std::size_t row = 0; row < n_rows; ++row)
+            std::memcpy(embeddings.data() + row * width, source.embeddings + rows.from(row) * width, width);
+        segment.embeddings = embeddings;
     }
-    segment.codes = codes;
-    segment.ids = ids;
-    segment.by_id = by_id;
-    segment.embeddings = embeddings;
+    if (layout.n_tables == 0 || n_rows < kMinTableRows) {
+        Array<std::uint8_t> codes(n_rows * n_bytes);
+        for (std::size_t row = 0; row < n_rows; ++row)
+            building::copy_code(codes.data() + row * n_bytes, rows.code(row), n_bytes);
+        segment.codes = codes;
+        return segment;
+    }
+    for (std::size_t t = 0; t < layout.n_tables; ++t)
+        segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows)));
+    const Table& first = segment.tables[0];
+    segment.codes = first.codes;
+    Array<std::uint32_t> places(n_rows);
+    for (std::size_t place = 0; place < n_rows; ++place) places[first.rows[place]] = static_cast<std::uint32_t>(place);
+    segment.places = places;
     return segment;
 }
 
-// First rank, from `rank` on, whose id is not below `id`. Near ranks are found in few steps (exponential search), so
-// that a long ascending list of ids takes one pass.
-inline std::size_t lower_rank(const Segment& segment, std::int64_t id, std::size_t rank) {
-    std::size_t step = 1, low = rank;
-    while (low + step <= segment.n_rows && segment.id_at(low + step - 1) < id) low += step, step *= 2;
+// First row, from `row` on, whose id is not below `id`. Near rows are found in few steps (exponential search), so that
+// a long ascending list of ids takes one pass.
+inline std::size_t lower_row(const Segment& segment, std::int64_t id, std::size_t row) {
+    std::size_t step = 1, low = row;
+    while (low + step <= segment.n_rows && segment.ids[low + step - 1] < id) low += step, step *= 2;
     std::size_t high = std::min(low + step - 1, segment.n_rows);
     while (low < high) {
         const std::size_t middle = (low + high) / 2;
-        if (segment.id_at(middle) < id)
+        if (segment.ids[middle] < id)
             low = middle + 1;
         else
             high = middle;

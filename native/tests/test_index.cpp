@@ -104,7 +104,7 @@ void check_searches(Random& random, const MultiIndex& index, const Model& model)
     Model kept;
     for (const auto& entry : model)
         if (random() % 3 == 0) allowed.push_back(entry.first), kept.insert(entry);
-    request.filter = Filter::of_ids(allowed.data(), allowed.size());
+    request.filter = Filter(allowed.data(), allowed.size());
     const Hits filtered = search(index, request, n_threads);
     for (std::size_t q = 0; q < n_queries; ++q)
         CHECK(found_by(filtered, q) == brute_force(kept, request.queries.row(q), request.radius, kNoLimit));
