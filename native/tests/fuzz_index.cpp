@@ -28,8 +28,39 @@ void write_index(const std::filesystem::path& path, std::size_t n_bytes, std::si
     save_index(index, path);
 }
 
+// Whatever opens must be safe to index. Checked one by one, since reading past one section lands in the next, which no
+// sanitizer can see.
+void check_shape(const MultiIndex& index) {
+    const Layout& layout = index.layout();
+    CHECK(layout.n_bytes >= 1 && layout.n_bytes <= kMaxCodeBytes && layout.n_tables <= 8 * layout.n_bytes);
+    CHECK(index.embedding().n_dims <= kMaxDims && index.radius() < 8 * layout.n_bytes);
+    for (const Part& part : index.manifest()->parts) {
+        const Segment& segment = *part.segment;
+        const std::size_t n_rows = segment.n_rows, n_codes = n_rows * layout.n_bytes;
+        CHECK(part.n_rows == n_rows && part.n_deleted <= n_rows);
+        CHECK(!part.deleted || part.deleted->size() * 64 >= n_rows);
+        CHECK(segment.codes.size() == n_codes);
+        CHECK(segment.ids.wide().empty() || segment.ids.wide().size() == n_rows);
+        CHECK(segment.ids.above().empty() || segment.ids.above().size() == n_rows);
+        CHECK(segment.embeddings.size() == n_rows * layout.embedding_bytes);
+        CHECK(segment.places.empty() || segment.places.size() == n_rows);
+        for (std::size_t row = 0; row < n_rows; ++row) CHECK(segment.place(row) < n_rows);
+        for (std::size_t row = 1; row < n_rows; ++row) CHECK(segment.ids[row] > segment.ids[row - 1]);
+        CHECK(segment.tables.empty() || segment.tables.size() == layout.n_tables);
+        for (const Table& table : segment.tables) {
+            CHECK(table.key.length() >= 1 && table.key.start() + table.key.length() <= 8 * layout.n_bytes);
+            CHECK(table.offsets.size() == (std::size_t{1} << table.key.length()) + 1);
+            CHECK(table.codes.size() == n_codes && table.rows.size() == n_rows);
+            for (std::size_t b = 0; b + 1 < table.offsets.size(); ++b)
+                CHECK(table.offsets[b] <= table.offsets[b + 1] && table.offsets[b + 1] <= n_rows);
+            for (std::size_t place = 0; place < table.rows.size(); ++place) CHECK(table.rows[place] < n_rows);
+        }
+    }
+}
+
 // The searches, and every other call that reads the arrays of the file.
 void use(const std::unique_ptr<MultiIndex>& index, Random& random) {
+    check_shape(*index);
     const std::size_t n_bytes = index->layout().n_bytes, n_bits = 8 * n_bytes;
     const EmbeddingKind kind = index->embedding();
     constexpr std::size_t kQueries = 3;
@@ -78,6 +109,25 @@ void use(const std::unique_ptr<MultiIndex>& index, Random& random) {
     search(*index, request, 1);
 }
 
+// Forgeries that take several changes at once, which chance alone rarely makes.
+void one_row_past_the_largest_id(const std::filesystem::path& path) {
+    write_index(path, 1, 1, {}, {1});
+    const Bytes whole = read_file(path);
+    std::vector<Piece> pieces = parts_of(whole);
+    for (Piece& piece : pieces) {
+        const std::string_view name = format::text_of(piece.row.name);
+        const std::int64_t largest = INT64_MAX;
+        if (name == "0/ids") std::memcpy(piece.bytes.data(), &largest, sizeof largest);
+        if (name == "0/ids_above") piece.bytes.assign(4, std::byte{5});
+    }
+    write_file(path, file_of(whole, pieces));
+    Random random(1);
+    try {
+        use(open_index(path, true, best_kernel()), random);
+    } catch (const CorruptFile&) {
+    }
+}
+
 }  // namespace
 
 int main(int n_arguments, char** arguments) {
@@ -85,6 +135,7 @@ int main(int n_arguments, char** arguments) {
     const auto path = folder / "index";
     std::printf("fuzz_index: a failure leaves %s.mutated\n", path.c_str());
     std::fflush(stdout);
+    one_row_past_the_largest_id(path);
     const std::size_t count = n_cases(n_arguments, arguments, 300);
     Tally tally;
     const struct {
@@ -92,6 +143,8 @@ int main(int n_arguments, char** arguments) {
         EmbeddingKind kind;
         std::vector<std::size_t> batches;
     } examples[] = {
+        {8, 3, {}, {}},
+        {1, 1, {}, {1}},
         {2, 2, {}, {20}},
         {8, 3, {}, {2100, 60}},
         {9, 2, {3, Element::kFloat32, Metric::kCosine}, {2100, 2, 300}},

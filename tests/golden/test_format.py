@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 
 
-@pytest.fixture(params=["golden", "small", "with tables, deltas and deletes"])
+@pytest.fixture(params=["golden", "small", "large", "folded", "long ids"])
 def index_file(request, tmp_path):
     path = tmp_path / "index"
     if request.param == "golden":
@@ -24,11 +24,13 @@ def index_file(request, tmp_path):
         return path
     rng = np.random.default_rng(5)
     n_rows = 3 if request.param == "small" else 3000
-    index = MultiIndex(16, radius=1)
-    index.add(np.arange(n_rows), rng.integers(0, 256, (n_rows, 2), dtype=np.uint8))
+    n_bytes, radius = {"folded": (16, 4), "long ids": (3, 2)}.get(request.param, (2, 1))
+    index = MultiIndex(8 * n_bytes, radius=radius)
+    numbers = np.arange(n_rows) * (2**40 if request.param == "long ids" else 1)
+    index.add(numbers, rng.integers(0, 256, (n_rows, n_bytes), dtype=np.uint8))
     if n_rows > 3:
-        index.add([-1, -2], rng.integers(0, 256, (2, 2), dtype=np.uint8))
-        index.delete([7, -2])
+        index.add([-100, -1, -2], rng.integers(0, 256, (3, n_bytes), dtype=np.uint8))
+        index.delete([numbers[7], -2])
     index.save(path)
     return path
 
@@ -124,8 +126,27 @@ def test_page_names_every_section(index_file):
         assert f"`{general}`" in page, f"docs/format.md says nothing of section {general}"
 
 
-def bits_of(codes):
-    return np.unpackbits(codes, axis=1, bitorder="little").astype(np.int64)
+def test_rows_are_where_the_page_says(index_file):
+    found = reader_of_the_page()(index_file)
+    n_bytes, _, radius, *_, n_parts = found["index"].tolist()
+    index = MultiIndex.open(index_file)
+    assert (index.n_bits, index.radius) == (8 * n_bytes, radius)
+    ids, codes = [], []
+    for part in range(n_parts):
+        places = found[f"{part}/codes"].reshape(-1, n_bytes)
+        base, above = found[f"{part}/ids"], found[f"{part}/ids_above"]
+        if len(base) < len(places):
+            base = base[0] + (above.astype(np.int64) if len(above) else np.arange(len(places)))
+        words = found[f"{part}/deleted"].view(np.uint8)
+        deleted = np.unpackbits(words, bitorder="little")[: len(places)] if len(words) else np.zeros(len(places))
+        where = found[f"{part}/places"] if len(found[f"{part}/places"]) else np.arange(len(places))
+        ids.append(base[deleted == 0])
+        codes.append(places[where][deleted == 0])
+        assert (np.diff(base) > 0).all() or len(base) == 1
+    every = np.concatenate(ids)
+    assert sorted(every.tolist()) == list(index)
+    stored = index.get(every)
+    np.testing.assert_array_equal(stored if index.embeddings is None else stored[0], np.concatenate(codes))
 
 
 def test_buckets_are_what_the_page_says(index_file):
@@ -133,28 +154,25 @@ def test_buckets_are_what_the_page_says(index_file):
     n_bytes, n_tables, *_, n_parts = found["index"].tolist()
     with_tables = [part for part in range(n_parts) if len(found[f"{part}/key_bits"])]
     for part in with_tables:
-        ids, above, row_places = (found[f"{part}/{name}"] for name in ("ids", "ids_above", "places"))
-        codes = found[f"{part}/codes"].reshape(-1, n_bytes)[row_places]
-        if len(ids) == 1:
-            ids = ids[0] + (above if len(above) else np.arange(len(codes))).astype(np.int64)
-        assert (np.diff(ids) > 0).all()
-        assert len(ids) == len(codes)
+        codes = found[f"{part}/codes"].reshape(-1, n_bytes)[found[f"{part}/places"]]
         quotient, remainder = divmod(8 * n_bytes, n_tables)
         start = 0
         for table, key_bits in enumerate(found[f"{part}/key_bits"].tolist()):
-            stop = start + quotient + (table < remainder)
-            rows = found[f"{part}/{table}/rows"]
             places = found[f"{part}/{table}/codes" if table else f"{part}/codes"].reshape(-1, n_bytes)
+            rows = found[f"{part}/{table}/rows"]
             np.testing.assert_array_equal(places, codes[rows])
             assert sorted(rows.tolist()) == list(range(len(codes)))
-            bits = bits_of(places)[:, start : min(stop, start + 2 * key_bits)]
-            substrings = bits @ (1 << np.arange(bits.shape[1]))
-            buckets = (substrings ^ (substrings >> key_bits)) % (1 << key_bits)
-            offsets = found[f"{part}/{table}/offsets"]
-            np.testing.assert_array_equal(np.repeat(np.arange(1 << key_bits), np.diff(offsets.astype(int))), buckets)
+            stop = start + quotient + (table < remainder)
+            substring = np.unpackbits(places, axis=1, bitorder="little")[:, start:stop].astype(int)
+            folded = substring[:, :key_bits]
+            more = substring[:, key_bits : 2 * key_bits]
+            folded[:, : more.shape[1]] ^= more
+            numbers = folded @ (1 << np.arange(key_bits))
+            sizes = np.diff(found[f"{part}/{table}/offsets"].astype(int))
+            np.testing.assert_array_equal(np.repeat(np.arange(1 << key_bits), sizes), numbers)
             start = stop
         assert start == 8 * n_bytes
-    assert bool(with_tables) == (sum(len(found[f"{part}/codes"]) for part in range(n_parts)) > 2048 * n_bytes)
+    assert bool(with_tables) == any(len(found[f"{part}/codes"]) >= 2048 * n_bytes for part in range(n_parts))
 
 
 @pytest.mark.parametrize("version", [2, 3, 2**32 - 1])
