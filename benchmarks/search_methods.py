@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._native import kernels
 from hamtarget.codes import Codes
 from hamtarget.search import FlatIndex, Hits, MultiIndex
 
@@ -39,15 +40,10 @@ def library(name: str) -> Any:
     return module
 
 
-def versions() -> dict[str, str | None]:
-    """Version of each library that is compared, None where it is not installed."""
-    found: dict[str, str | None] = {}
-    for name in ("faiss-cpu", "usearch", "matplotlib"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+def versions() -> dict[str, str]:
+    """Version of each library that is compared, and the instructions that ours and faiss use."""
+    found = {name: metadata.version(name) for name in ("faiss-cpu", "usearch", "matplotlib")}
+    return found | {"hamtarget kernel": kernels()[0], "faiss options": library("faiss").get_compile_options().strip()}
 
 
 class Method(ABC):
@@ -57,6 +53,7 @@ class Method(ABC):
         name: of the library and its index.
         setting: what tells it from other settings of the same index.
         exact: whether it finds every hit and no other.
+        index: the library's own, once built.
         most_queries: a batch is cut to its first so many queries, where more would take minutes.
     """
 
@@ -64,6 +61,7 @@ class Method(ABC):
     setting: str = ""
     exact = True
     most_queries = 10_000
+    index: Any = None
 
     def __init__(self, n_bits: int) -> None:
         self.n_bits = n_bits

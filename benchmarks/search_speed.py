@@ -25,6 +25,7 @@ import numpy as np
 
 import search_memory
 from hamtarget.paper.provenance import provenance, write_json
+from hamtarget.search import MultiIndex
 from search_figures import figures, table
 from search_methods import (
     Faiss,
@@ -50,6 +51,8 @@ N_QUERIES = 10_000
 K = 100
 # The best setting of faiss is looked for with so many queries; one that is far behind after the first gets no more.
 _SWEEP_QUERIES, _SWEEP_FIRST, _FAR_BEHIND = 2_000, 200, 2.0
+# A machine whose cores do more than this (in the last minute) is not quiet.
+_IDLE_LOAD = 0.5
 _GENERATED = ("L", "S", "H", "L x 10", "128 bits", "256 bits")
 _PLAIN_SETS = ("L", "S", "H")
 
@@ -115,7 +118,7 @@ class Run:
                 n_queries = len(queries)
                 times = [seconds(partial(method.search, queries, code_set.radius)) for _ in range(2)]
                 each = min(times) / n_queries
-            del method.index
+            method.index = None
             row = {"method": method.name, "setting": method.setting}
             tried.append({**row, "n_queries": n_queries, "queries_per_second": 1 / each})
             if each < best.get(method.name, (np.inf, method))[0]:
@@ -132,7 +135,7 @@ class Run:
         ours, plain = methods[0], next(method for method in methods if method.setting == "3x21")
         assert isinstance(ours, OurMultiIndex)
         assert isinstance(plain, Faiss)
-        index = ours.index
+        index: MultiIndex = ours.index
         found = {
             ours.name: one_by_one(code_set, lambda query: index.search(query, code_set.radius), self.repeats),
             str(plain): one_by_one(
@@ -156,7 +159,7 @@ class Run:
         in_turns(calls, 1)
         times = in_turns(calls, self.repeats)
         self.results["growth"] = {
-            name: {"seconds": took, "queries_per_second": N_QUERIES / float(np.median(took))}
+            name: {"n_repeats": len(took), "queries_per_second": N_QUERIES / float(np.median(took))}
             for name, took in times.items()
         }
 
@@ -203,6 +206,14 @@ def sweep_settings(code_set: CodeSet) -> list[Faiss]:
     return exact_settings(code_set.n_bits, code_set.radius)
 
 
+def huge_pages() -> str | None:
+    """What Linux says of transparent huge pages, which speed up random reads of memory."""
+    try:
+        return Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,6 +226,10 @@ def main() -> None:
     arguments = parser.parse_args()
     # Fails at once, rather than minutes later, where a peer is not installed.
     library("faiss"), library("usearch.index")
+
+    load = os.getloadavg()[0]
+    if load > _IDLE_LOAD:
+        print(f"WARNING: other work keeps {load:.1f} cores busy; times measured now are not to be trusted", flush=True)
 
     run = Run(n_rows=arguments.rows, repeats=arguments.repeats)
     drawn: dict[str, CodeSet] = {}
@@ -239,7 +254,9 @@ def main() -> None:
 
     rows = figures(run.results)
     print(table(rows))
-    setting = {"repeats": run.repeats, "threads": 1, "batch": N_QUERIES, "k": K, "n_rows": run.n_rows}
+    print(f"{sum(row['met'] is True for row in rows)} of {len(rows)} bars met")
+    setting: dict[str, Any] = {"repeats": run.repeats, "threads": 1, "batch": N_QUERIES, "k": K, "n_rows": run.n_rows}
+    setting |= {"load_before": load, "huge_pages": huge_pages()}
     origin = provenance(seed=arguments.seed)
     origin["versions"] |= versions()
     write_json(arguments.out, {"provenance": origin, "setting": setting, "figures": rows, **run.results})

@@ -18,6 +18,8 @@ from search_sets import CodeSet
 _SECONDS_A_REPEAT = 4.0
 _BATCHES = (10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 _TRIAL_QUERIES = 100
+# A short call is timed again and again within its turn: a moment's disturbance then cannot decide the median.
+_SECONDS_A_TURN = 0.1
 
 Search = Callable[[NDArray[np.uint8]], Found]
 
@@ -32,11 +34,17 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def in_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of every call, A B C A B C ..., so that a slow moment of the machine does not hit one of them alone."""
+    """Seconds of every call, A B C A B C ..., so that a slow moment of the machine does not hit one of them alone.
+
+    There are `repeats` turns of one call each, or, for short calls, of several.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            times[name].append(seconds(call))
+            turn = [seconds(call)]
+            while sum(turn) < _SECONDS_A_TURN:
+                turn.append(seconds(call))
+            times[name] += turn
     return times
 
 
@@ -82,44 +90,42 @@ def check_equal(found: Mapping[str, tuple[Method, Found]]) -> int:
 
 
 def race(
-    methods: Sequence[Method], searches: Mapping[str, Search], queries: NDArray[np.uint8], repeats: int
+    methods: Sequence[Method],
+    searches: Mapping[str, Search],
+    queries: NDArray[np.uint8],
+    sizes: Mapping[str, int],
+    repeats: int,
 ) -> list[dict[str, Any]]:
-    """Queries a second of each method, `searches` holding its search by its name; ready for JSON."""
-    sizes = {str(method): batch_size(searches[str(method)], queries, method.most_queries) for method in methods}
-    calls = {name: partial(searches[name], queries[:size]) for name, size in sizes.items()}
+    """Queries a second of each method; `searches` and `sizes` hold its search and its batch by name. Ready for JSON."""
+    calls = {str(method): partial(searches[str(method)], queries[: sizes[str(method)]]) for method in methods}
     times = in_turns(calls, repeats)
     result = []
     for method in methods:
-        took = times[str(method)]
-        size = sizes[str(method)]
+        took, size = times[str(method)], sizes[str(method)]
         row = {"method": method.name, "setting": method.setting, "exact": method.exact, "n_queries": size}
-        result.append({**row, "seconds": took, "queries_per_second": size / statistics.median(took)})
+        result.append({**row, **_summary(took), "queries_per_second": size / statistics.median(took)})
     return result
 
 
 def radius_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> dict[str, Any]:
-    """Compare the hits of `methods`, all of them exact, then time them.
+    """Compare the hits of `methods`, all of them exact, with those of the first, then time them.
 
     Raises:
         RuntimeError: two methods do not find the same.
     """
     searches: dict[str, Search] = {str(method): _within(method, code_set.radius) for method in methods}
-    found = {}
-    for method in methods:
-        size = batch_size(searches[str(method)], code_set.queries, method.most_queries)
-        found[str(method)] = (method, searches[str(method)](code_set.queries[:size]))
-    # Each pair is compared over all that both were given: a scan must not cut what the fast ones are compared on.
-    reference = str(methods[0])
-    compared = {
-        name: {
-            "queries": min(len(found[reference][1][0]), len(hits[0])) - 1,
-            "hits": check_equal({reference: found[reference], name: (method, hits)}),
-        }
-        for name, (method, hits) in found.items()
-        if name != reference
-    }
-    del found
-    return {"equal_to": reference, "compared": compared, "rows": race(methods, searches, code_set.queries, repeats)}
+    sizes = _sizes(methods, searches, code_set.queries)
+    reference = methods[0]
+    wanted = searches[str(reference)](code_set.queries[: sizes[str(reference)]])
+    compared = {}
+    # Two at a time, over all that both were given: a scan must not cut what the fast ones are compared on.
+    for method in methods[1:]:
+        found = searches[str(method)](code_set.queries[: sizes[str(method)]])
+        n_hits = check_equal({str(reference): (reference, wanted), str(method): (method, found)})
+        compared[str(method)] = {"queries": min(len(wanted[0]), len(found[0])) - 1, "hits": n_hits}
+    del wanted, found
+    rows = race(methods, searches, code_set.queries, sizes, repeats)
+    return {"equal_to": str(reference), "compared": compared, "rows": rows}
 
 
 def nearest_race(code_set: CodeSet, methods: Sequence[Method], k: int, repeats: int) -> dict[str, Any]:
@@ -142,7 +148,7 @@ def nearest_race(code_set: CodeSet, methods: Sequence[Method], k: int, repeats: 
     for method in methods:
         if method.exact and not np.array_equal(np.sort(distances[str(method)]), truth):
             raise RuntimeError(f"{methods[0]} and {method} find different distances of the {k} nearest")
-    rows = race(methods, searches, code_set.queries, repeats)
+    rows = race(methods, searches, code_set.queries, _sizes(methods, searches, code_set.queries), repeats)
     for method, row in zip(methods, rows, strict=True):
         row["recall"] = recalls[str(method)]
     return {"k": k, "queries_compared": size, "rows": rows}
@@ -156,12 +162,17 @@ def build_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> li
         method.build(code_set.codes, ids)
         return method.search(code_set.queries[:1], code_set.radius)
 
-    times = in_turns({str(method): partial(ready, method) for method in methods}, repeats)
+    times: dict[str, list[float]] = {str(method): [] for method in methods}
+    for _ in range(repeats):
+        for method in methods:
+            # Freeing what was there before is not part of building.
+            method.index = None
+            times[str(method)].append(seconds(partial(ready, method)))
     return [
         {
             "method": method.name,
             "setting": method.setting,
-            "seconds": times[str(method)],
+            **_summary(times[str(method)]),
             "rows_per_second": len(ids) / statistics.median(times[str(method)]),
         }
         for method in methods
@@ -181,6 +192,14 @@ def one_by_one(code_set: CodeSet, search: Callable[[Any], object], repeats: int)
         medians.append(float(np.median(times)) / 1e3)
         tails.append(float(np.quantile(times, 0.99)) / 1e3)
     return {"n_queries": len(queries), "median_us": statistics.median(medians), "p99_us": statistics.median(tails)}
+
+
+def _sizes(methods: Sequence[Method], searches: Mapping[str, Search], queries: NDArray[np.uint8]) -> dict[str, int]:
+    return {str(method): batch_size(searches[str(method)], queries, method.most_queries) for method in methods}
+
+
+def _summary(times: Sequence[float]) -> dict[str, Any]:
+    return {"n_repeats": len(times), "seconds": statistics.median(times), "seconds_range": [min(times), max(times)]}
 
 
 def _within(method: Method, radius: int) -> Search:
