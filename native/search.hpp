@@ -28,76 +28,10 @@
 #include "manifest.hpp"
 #include "multi_index.hpp"
 #include "probe.hpp"
+#include "request.hpp"
 #include "rerank.hpp"
 
 namespace hamtarget {
-
-// The ids that may be hits: those in a list, or those whose place in a mask is set.
-class Filter {
-  public:
-    // `ids` ascend.
-    Filter(const std::int64_t* ids, std::size_t count) : ids_(ids), size_(count) {}
-    // Element i of the mask says whether id i is allowed; other ids are not.
-    Filter(const bool* mask, std::size_t size) : mask_(mask), size_(size) {}
-
-    bool allows(std::int64_t id) const {
-        if (size_ == 0) return false;
-        if (ids_) return std::binary_search(ids_, ids_ + size_, id);
-        return id >= 0 && static_cast<std::uint64_t>(id) < size_ && mask_[id];
-    }
-
-  private:
-    const std::int64_t* ids_ = nullptr;
-    const bool* mask_ = nullptr;
-    std::size_t size_;
-};
-
-struct Request {
-    Codes queries{};
-    Distance radius = 0;
-    std::size_t limit = kNoLimit;
-    std::optional<Filter> filter;
-    std::size_t rerank = 0;                     // closest so many hits by embedding; 0: order by code
-    const std::uint8_t* embeddings = nullptr;   // of the queries, where hits are re-ranked
-    const float* logits = nullptr;              // of the queries, where buckets are probed: n_bits each
-    std::size_t budget = 0;                     // rows that probing may read for a query
-};
-
-// Costs, in rows of a linear scan (about 0.1 ns): a bucket far away in memory, and a row in it.
-inline constexpr double kBucketCost = 500;
-inline constexpr double kBucketRowCost = 2;
-
-// What the steps of a search cost, known before it starts.
-class StepCosts {
-  public:
-    StepCosts(const Layout& layout, const Manifest& manifest, std::size_t radius) : until_(radius + 2, 0.0) {
-        for (const Part& part : manifest.parts) {
-            const auto& tables = part.segment->tables;
-            if (tables.empty()) continue;
-            scan_ += static_cast<double>(part.n_rows);
-            for (std::size_t t = 0; t <= radius; ++t) {
-                const Table& table = tables[t % layout.n_tables];
-                until_[t + 1] += choose(table.key.length(), t / layout.n_tables) *
-                                 (kBucketCost + kBucketRowCost * table.mean_bucket);
-            }
-        }
-        for (std::size_t t = 0; t <= radius; ++t) until_[t + 1] += until_[t];
-    }
-
-    double steps(std::size_t first, std::size_t last) const { return until_[last + 1] - until_[first]; }
-    double scan() const { return scan_; }
-
-  private:
-    static double choose(std::size_t n, std::size_t k) {
-        if (k > n) return 0;
-        double result = 1;
-        for (std::size_t i = 0; i < k; ++i) result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
-        return result;
-    }
-
-    double scan_ = 0;
-    std::vector<double> until_;  // [t]: of the steps before t
-};
 
 // Searches for some of the queries of a request. Each thread has its own.
 class Searcher {
@@ -112,39 +46,30 @@ class Searcher {
           order_(manifest),
           embedding_distance_(index.embedding()),
           scans_(manifest.parts.size()) {
-        for (const Part& part : manifest.parts) {
-            n_rows_ += part.n_rows;
-            if (part.segment->tables.empty()) n_untabled_ += part.n_rows;
-        }
+        for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
         probes_ = request.logits && request.budget < n_rows_;
     }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
-        // Where rows are scanned, many queries share a block of them; else the hits of few queries stay in the cache.
-        const bool scans = scans_all_ || request_.limit != kNoLimit || n_untabled_ > kMinTableRows;
-        const std::size_t chunk = scans && !probes_ ? kChunk : kGroup;
         const std::size_t begin = first;
         for (; first < last; first += n_queries_) {
             first_query_ = first;
-            n_queries_ = std::min(chunk, last - first);
+            n_queries_ = std::min(kChunk, last - first);
             if (found_.size() < n_queries_) found_.resize(n_queries_);
             cost_.assign(n_queries_, {});
-            probes_ ? probe_chunk() : search_chunk();
-            for (std::size_t q = 0; q < n_queries_; ++q) finish(q, hits);
-            if (first - begin == kChunk) hits.expect(first + n_queries_ - begin, last - first - n_queries_);
+            probes_ ? probe_chunk(hits) : search_chunk(hits);
+            if (first == begin) hits.expect(n_queries_, last - first - n_queries_);
         }
     }
 
   private:
-    // So many queries read a block of rows while it is in the cache, and so many look up buckets side by side.
+    // So many queries read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
-    static constexpr std::size_t kGroup = 16;
+    // So many buckets are being fetched at any time.
+    static constexpr std::size_t kAhead = 24;
     static constexpr std::size_t kKeys = 32;
 
-    struct Span {
-        std::uint32_t start, stop;
-    };
     struct Scan {
         std::uint32_t query;
         std::uint32_t step;  // rows of earlier steps have been emitted
@@ -155,52 +80,84 @@ class Searcher {
     // Whether bits have to be flipped.
     bool grows() const { return n_tables_ && request_.radius >= n_tables_; }
 
-    void search_chunk() {
-        for (std::size_t q = 0; q < n_queries_; ++q) found_[q].reset(request_.radius, request_.limit);
+    void search_chunk(Hits& hits) {
         for (auto& scans : scans_) scans.clear();
         scanning_.assign(n_queries_, 0);
+        tabled_.clear();
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
             if (manifest_.parts[p].segment->tables.empty() || scans_all_)
                 for (std::uint32_t q = 0; q < n_queries_; ++q) scans_[p].push_back({q, 0});
             else
-                first_steps(p);
+                tabled_.push_back(p);
         }
+        const std::size_t finished = first_steps(hits);
         if (grows() && !scans_all_)
             for (std::size_t q = 0; q < n_queries_; ++q) later_steps(q);
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
+        for (std::size_t q = finished; q < n_queries_; ++q) finish(q, hits);
     }
 
-    // Steps that flip no bit, for all queries: one bucket of each table. What a group of queries will need next is
-    // fetched while the others of the group are served.
-    void first_steps(std::size_t p) {
-        const Segment& segment = *manifest_.parts[p].segment;
-        const std::size_t n_steps = std::min<std::size_t>(request_.radius + 1u, n_tables_);
-        spans_.resize(kGroup * n_steps);
-        for (std::size_t start = 0; start < n_queries_; start += kGroup) {
-            const std::size_t stop = std::min(start + kGroup, n_queries_);
-            for (std::size_t q = start; q < stop; ++q)
-                for (std::size_t j = 0; j < n_steps; ++j) {
-                    const std::uint32_t key = segment.tables[j].key.of(query(q));
-                    spans_[(q - start) * n_steps + j].start = key;
-                    __builtin_prefetch(segment.tables[j].offsets.data() + key);
-                }
-            for (std::size_t q = start; q < stop; ++q)
-                for (std::size_t j = 0; j < n_steps; ++j) {
-                    Span& span = spans_[(q - start) * n_steps + j];
-                    span = bucket(segment.tables[j], span.start);
-                    prefetch(segment.tables[j], span);
-                }
-            for (std::size_t q = start; q < stop; ++q) {
-                const Span* spans = spans_.data() + (q - start) * n_steps;
-                double rows = 0;
-                for (std::size_t j = 0; j < n_steps; ++j) rows += spans[j].stop - spans[j].start;
-                if (rows * kBucketRowCost > static_cast<double>(segment.n_rows)) {
-                    scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
-                    scanning_[q] = 1;
-                    continue;
-                }
-                for (std::size_t j = 0; j < n_steps; ++j) read_bucket(p, j, spans[j], q);
+    // Steps that flip no bit, for all queries: one bucket of each table. What later queries will need is fetched from
+    // memory while earlier ones are served. Returns how many queries, from the first on, are finished.
+    std::size_t first_steps(Hits& hits) {
+        n_steps_ = std::min<std::size_t>(request_.radius + 1u, n_tables_);
+        const std::size_t n_lookups = tabled_.size() * n_steps_;
+        const std::size_t ahead = std::clamp<std::size_t>(n_lookups ? kAhead / n_lookups : 1, 1, 8);
+        lookups_.resize(n_queries_ * n_lookups);
+        // Queries that wait for a scan, and those after them, are finished in turn when it is done.
+        bool waits = grows() || tabled_.size() < manifest_.parts.size();
+        std::size_t finished = 0;
+        for (std::size_t i = 0; i < n_queries_ + 2 * ahead; ++i) {
+            if (i < n_queries_) look_up(i);
+            if (i >= ahead && i - ahead < n_queries_) fetch(i - ahead);
+            if (i < 2 * ahead) continue;
+            const std::size_t q = i - 2 * ahead;
+            found_[q].reset(request_.radius, request_.limit);
+            read(q);
+            waits |= scanning_[q];
+            if (waits) continue;
+            finish(q, hits);
+            ++finished;
+            // The next query uses the same memory, which is in the cache.
+            if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
+        }
+        return finished;
+    }
+
+    Lookup* lookups(std::size_t q) { return lookups_.data() + q * tabled_.size() * n_steps_; }
+
+    void look_up(std::size_t q) {
+        Lookup* to = lookups(q);
+        for (const std::size_t p : tabled_)
+            for (std::size_t j = 0; j < n_steps_; ++j, ++to) {
+                const Table& table = manifest_.parts[p].segment->tables[j];
+                to->key = table.key.of(query(q));
+                __builtin_prefetch(table.offsets.data() + to->key);
             }
+    }
+
+    void fetch(std::size_t q) {
+        Lookup* at = lookups(q);
+        for (const std::size_t p : tabled_)
+            for (std::size_t j = 0; j < n_steps_; ++j, ++at) {
+                const Table& table = manifest_.parts[p].segment->tables[j];
+                at->span = bucket(table, at->key);
+                prefetch(table, at->span);
+            }
+    }
+
+    void read(std::size_t q) {
+        const Lookup* at = lookups(q);
+        for (const std::size_t p : tabled_) {
+            double rows = 0;
+            for (std::size_t j = 0; j < n_steps_; ++j) rows += at[j].span.size();
+            if (rows * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows)) {
+                scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
+                scanning_[q] = 1;
+            } else {
+                for (std::size_t j = 0; j < n_steps_; ++j) read_bucket(p, j, at[j].span, q, at);
+            }
+            at += n_steps_;
         }
     }
 
@@ -212,14 +169,12 @@ class Searcher {
             const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
                                (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
             if (scanning_[q] || !worth) return scan_the_rest(q, t);
-            for (std::size_t p = 0; p < manifest_.parts.size(); ++p)
-                if (!manifest_.parts[p].segment->tables.empty()) step(p, t, q);
+            for (const std::size_t p : tabled_) step(p, t, q);
         }
     }
 
     void scan_the_rest(std::size_t q, std::size_t t) {
-        for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
-            if (manifest_.parts[p].segment->tables.empty()) continue;
+        for (const std::size_t p : tabled_) {
             const auto& scans = scans_[p];
             const auto same = [&](const Scan& scan) { return scan.query == q; };
             if (std::none_of(scans.begin(), scans.end(), same))
@@ -262,7 +217,7 @@ class Searcher {
 
     static void prefetch_bytes(const void* from, std::size_t n_bytes) {
         // Of a long bucket, what follows is fetched by the hardware.
-        constexpr std::size_t kLine = 64, kLines = 8;
+        constexpr std::size_t kLine = 64, kLines = 12;
         const char* begin = static_cast<const char*>(from);
         const char* end = begin + std::min(n_bytes, kLine * kLines);
         for (const char* at = begin; at < end; at += kLine) __builtin_prefetch(at);
@@ -270,18 +225,19 @@ class Searcher {
     }
 
     // Emits the hits of a bucket that step t reads and no earlier one.
-    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
+    // `lookups`: of the query, in the tables of this part, where step t flips no bit.
+    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q, const Lookup* lookups = nullptr) {
         const Part& part = manifest_.parts[p];
         const Segment& segment = *part.segment;
         const Table& table = segment.tables[t % n_tables_];
         ++cost_[q].buckets;
         // What nearly every hit takes.
-        if (t < n_tables_ && request_.limit == kNoLimit && !part.deleted && !request_.filter) {
+        if (lookups && request_.limit == kNoLimit && !part.deleted && !request_.filter) {
             Growing<Hit>& all = found_[q].all();
             const std::size_t before = all.size();
-            const std::size_t count = span.stop - span.start;
+            const std::size_t count = span.size();
             cost_[q].candidates += static_cast<std::int64_t>(count);
-            new_hits(kernel_, {query(q), request_.radius, p, std::span(segment.tables).first(t)},
+            new_hits(kernel_, {query(q), request_.radius, p, std::span(segment.tables).first(t), lookups},
                      {table.codes.data() + span.start * layout_.n_bytes, count, layout_.n_bytes},
                      table.rows.data() + span.start, room_, all);
             // Ids are read when the hits of all queries at hand are sorted.
@@ -352,11 +308,12 @@ class Searcher {
         });
     }
 
-    void probe_chunk() {
+    void probe_chunk(Hits& hits) {
         for (std::size_t q = 0; q < n_queries_; ++q) {
             // A row may come out of several tables: only what is left after dropping repetitions can be limited.
             found_[q].reset(request_.radius, kNoLimit);
             probe(q);
+            finish(q, hits);
         }
     }
 
@@ -445,8 +402,7 @@ class Searcher {
     const HitOrder order_;
     EmbeddingDistance embedding_distance_;
     std::size_t n_rows_ = 0;
-    std::size_t n_untabled_ = 0;  // rows in parts without tables
-    bool scans_all_ = false;      // without a limit there is no hope of stopping early
+    bool scans_all_ = false;  // without a limit there is no hope of stopping early
     bool probes_ = false;
 
     // Of the queries at hand.
@@ -456,9 +412,11 @@ class Searcher {
     std::vector<Cost> cost_;
     std::vector<std::uint8_t> scanning_;    // whether some part with tables is to be scanned
     std::vector<std::vector<Scan>> scans_;  // of each part
+    std::vector<std::size_t> tabled_;       // parts whose tables are used
+    std::size_t n_steps_ = 0;               // that flip no bit
 
     // Memory that is used again and again.
-    std::vector<Span> spans_;
+    std::vector<Lookup> lookups_;           // of all queries, for each table that has rows
     HitSorter sorter_;
     std::vector<RankedHit> ranked_;
     BucketOrder buckets_;
