@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search figure2 clean help
+.PHONY: demo test check sanitize bench bench-search figure2 soak clean help
 
 help:
 	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
 	@echo "make test     every test"
+	@echo "make soak     100,000 random indexes against numpy; about half an hour"
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
@@ -36,6 +37,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
+
+soak: $(VENV)/.installed
+	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .

@@ -154,18 +154,34 @@ auto search_batch(const MultiIndex& index, const Search& search, std::size_t n_t
                            array_of(std::move(hits.costs)));
 }
 
-template <class Values>
-nb::list list_of(const Values& values) {
-    nb::list result;
-    for (std::size_t i = 0; i < values.size(); ++i) result.append(values[i]);
-    return result;
+// An object of `type`, a kind of tuple, whose items are to be set. Calling the type would take longer than the search.
+nb::object new_tuple(nb::handle type, std::size_t size) {
+    auto* python_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+    PyObject* object = python_type->tp_alloc(python_type, static_cast<Py_ssize_t>(size));
+    if (!object) nb::raise_python_error();
+    return nb::steal(object);
 }
 
-// One query at a time: lists are made faster than arrays.
-auto search_one(const MultiIndex& index, const Search& search) {
-    const Hits hits = hits_of(index, search, 1);
-    return std::make_tuple(list_of(hits.ids), list_of(hits.distances), list_of(hits.embedding_distances),
-                           list_of(hits.costs));
+template <class T>
+void set_item(nb::handle tuple, std::size_t index, T value) {
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(index), nb::cast(value).release().ptr());
+}
+
+// One query: its hits as a `hits_type` of `hit_type` (kinds of tuple, of any number of items and of 3), and its costs.
+std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
+                                                                           const Search& search,
+                                                                           nb::type_object hits_type,
+                                                                           nb::type_object hit_type) {
+    const Hits found = hits_of(index, search, 1);
+    nb::object hits = new_tuple(hits_type, found.ids.size());
+    for (std::size_t i = 0; i < found.ids.size(); ++i) {
+        nb::object hit = new_tuple(hit_type, 3);
+        set_item(hit, 0, found.ids[i]);
+        set_item(hit, 1, found.distances[i]);
+        set_item(hit, 2, search.request.rerank ? nb::cast(found.embedding_distances[i]) : nb::none());
+        set_item(hits, i, std::move(hit));
+    }
+    return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
 }
 
 void save(const MultiIndex& index, const std::string& path) {
@@ -244,7 +260,8 @@ NB_MODULE(_native, module) {
         .def("compact", &MultiIndex::compact, nb::call_guard<nb::gil_scoped_release>())
         .def("search", &search_batch, "search"_a, "n_threads"_a,
              "Offsets, ids, distances, embedding distances, and three costs for each query.")
-        .def("search_one", &search_one, "search"_a, "The same for one query, as lists.")
+        .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a,
+             "Hits of one query, as a tuple of tuples of the types given, and its costs.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a)
         .def("__contains__", &MultiIndex::contains, "id"_a)

@@ -1,9 +1,12 @@
 """The native core. Private: arguments are checked by hamtarget.search, not here."""
 
 import enum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_HitsT = TypeVar("_HitsT", bound=tuple[object, ...])
 
 def kernels() -> list[str]:
     """Names of the kernels that this CPU can run; the first is the one in use."""
@@ -76,8 +79,10 @@ class MultiIndex:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:
         """Offsets, ids, distances, embedding distances, and three costs for each query."""
 
-    def search_one(self, search: Search) -> tuple[list[int], list[int], list[float], list[int]]:
-        """The same for one query, as lists."""
+    def search_one(
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]]
+    ) -> tuple[_HitsT, int, int, int]:
+        """Hits of one query, as a tuple of tuples of the types given, and its costs."""
 
     def save(self, path: str) -> None: ...
     @staticmethod

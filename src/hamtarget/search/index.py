@@ -14,7 +14,11 @@ from hamtarget import _native
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError, UnsupportedFileError
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.results import Cost, Costs, Hits, QueryHits, query_hits
+from hamtarget.search.results import Cost, Costs, Hit, Hits, QueryHits
+
+# More rows than any index has: as good as no limit, and within the range of the core's numbers.
+_HUGE = 2**62
+_MAX_THREADS = 1024
 
 
 class CodeIndex:
@@ -158,8 +162,8 @@ class CodeIndex:
         """
         wanted = check_codes(codes, self.n_bits)
         within = self._radius(radius)
-        request = self._request(wanted, within, limit=limit, filter=filter, rerank=rerank, queries=queries)
-        return self._run(request, one=np.ndim(codes) == 1, threads=threads, cost=cost)
+        request = self._request(wanted, within, limit, filter, rerank, queries)
+        return self._run(request, np.ndim(codes) == 1, threads, cost)
 
     def nearest(
         self,
@@ -191,8 +195,8 @@ class CodeIndex:
         """
         wanted = check_codes(codes, self.n_bits)
         k = _check_count(k, name="k")
-        request = self._request(wanted, self.n_bits, limit=k, filter=filter, rerank=rerank, queries=queries)
-        return self._run(request, one=np.ndim(codes) == 1, threads=threads, cost=cost)
+        request = self._request(wanted, self.n_bits, k, filter, rerank, queries)
+        return self._run(request, np.ndim(codes) == 1, threads, cost)
 
     def probe(
         self,
@@ -234,17 +238,9 @@ class CodeIndex:
         one = np.ndim(logits) == 1
         real = check_vectors(np.atleast_2d(np.asarray(logits)), name="logits", n_columns=self.n_bits)
         codes = np.packbits(real > 0, axis=1, bitorder="little")
-        request = self._request(
-            codes,
-            self._radius(radius),
-            limit=limit,
-            filter=filter,
-            rerank=rerank,
-            queries=queries,
-            logits=np.ascontiguousarray(real),
-            budget=_check_count(budget, name="budget"),
-        )
-        return self._run(request, one=one, threads=threads, cost=cost)
+        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE))
+        request = self._request(codes, self._radius(radius), limit, filter, rerank, queries, *probing)
+        return self._run(request, one, threads, cost)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put the index, as it is now, at `path`: a reader finds the old file or the new one, even after a crash.
@@ -306,7 +302,6 @@ class CodeIndex:
         self,
         codes: Codes,
         radius: int,
-        *,
         limit: int | None,
         filter: ArrayLike | Set[int] | None,
         rerank: int | None,
@@ -315,13 +310,14 @@ class CodeIndex:
         budget: int = 0,
     ) -> _native.Search:
         if limit is not None:
-            limit = min(_check_count(limit, name="limit"), 2**62)
+            limit = min(_check_count(limit, name="limit"), _HUGE)
+        # A search for one code takes a few microseconds: nothing is to be done for what was not asked.
         if filter is None and rerank is None and queries is None and logits is None:
             return _native.Search(codes, radius, limit)
         ids, mask = _check_filter(filter)
         embeddings = None
         if rerank is not None:
-            rerank = min(_check_count(rerank, name="rerank"), 2**62)
+            rerank = min(_check_count(rerank, name="rerank"), _HUGE)
             if self.embeddings is None:
                 raise InputError("rerank is given; this index keeps no embeddings: make it with embeddings=...")
             if queries is None:
@@ -329,24 +325,18 @@ class CodeIndex:
             embeddings = self.embeddings.check_queries(queries, n_rows=len(codes)).view(np.uint8)
         elif queries is not None:
             raise InputError("queries are given without rerank; pass rerank=l for the closest l hits")
-        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, min(budget, 2**62))
+        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget)
 
-    def _run(self, request: _native.Search, *, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
-        n_threads = 1 if threads == 1 else _check_count(threads, name="threads")
+    def _run(self, request: _native.Search, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
+        n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
         if one:
-            ids, distances, closeness, counts = self._core.search_one(request)
-            hits = query_hits(ids, distances, closeness or None)
+            hits, *counts = self._core.search_one(request, QueryHits, Hit)
             if cost:
                 hits.cost = Cost(*counts)
             return hits
-        offsets, all_ids, all_distances, all_closeness, all_counts = self._core.search(request, n_threads)
-        return Hits(
-            offsets,
-            all_ids,
-            all_distances,
-            all_closeness if request.reranks else None,
-            Costs(*np.ascontiguousarray(all_counts.reshape(-1, 3).T)) if cost else None,
-        )
+        offsets, ids, distances, closeness, all_counts = self._core.search(request, n_threads)
+        costs = Costs(*np.ascontiguousarray(all_counts.reshape(-1, 3).T)) if cost else None
+        return Hits(offsets, ids, distances, closeness if request.reranks else None, costs)
 
 
 def _check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -86,8 +86,9 @@ class Hits:
             raise IndexError(f"query {query} of a batch of {len(self):,}")
         query %= len(self)
         here = slice(*self.offsets[query : query + 2].tolist())
-        closeness = None if self.embedding_distances is None else self.embedding_distances[here].tolist()
-        found = query_hits(self.ids[here].tolist(), self.distances[here].tolist(), closeness)
+        ids, distances = self.ids[here].tolist(), self.distances[here].tolist()
+        closeness = repeat(None) if self.embedding_distances is None else self.embedding_distances[here].tolist()
+        found = QueryHits(map(Hit, ids, distances, closeness))
         if self.costs is not None:
             counts = (self.costs.buckets, self.costs.candidates, self.costs.comparisons)
             found.cost = Cost(*(int(count[query]) for count in counts))
@@ -96,10 +97,3 @@ class Hits:
     def __iter__(self) -> Iterator[QueryHits]:
         """Hits of each query in turn."""
         return (self[query] for query in range(len(self)))
-
-
-def query_hits(ids: list[int], distances: list[int], embedding_distances: list[float] | None) -> QueryHits:
-    """The hits of one query, out of their parts."""
-    closeness: Iterable[float | None] = repeat(None) if embedding_distances is None else embedding_distances
-    # Without a Python call for each hit: three times as fast as Hit(...).
-    return QueryHits(map(tuple.__new__, repeat(Hit), zip(ids, distances, closeness, strict=False)))
