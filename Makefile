@@ -47,7 +47,7 @@ check: $(VENV)/.installed
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_layering.py
 
-# Needs a compiler only; about three minutes.
+# Needs a compiler only; about four minutes.
 sanitize:
 	@native/tests/sanitize.sh
 
