@@ -20,6 +20,9 @@ Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 IVF_CELLS = 1024
 IVF_TRAINING_ROWS = 100_000
+# Candidates kept while a row is linked into a graph: the default of faiss. That of usearch is thrice that, and takes
+# minutes.
+GRAPH_BUILD_BREADTH = 40
 
 
 def random_ids(n_rows: int) -> NDArray[np.int64]:
@@ -174,14 +177,21 @@ class Faiss(Method):
 
 
 class FaissFlat(Faiss):
-    """A linear scan."""
+    """A linear scan, which collects the nearest in a heap or by counting distances."""
 
     name = "faiss IndexBinaryFlat"
     most_queries = 1_000
 
+    def __init__(self, n_bits: int, *, heap: bool = True) -> None:
+        super().__init__(n_bits)
+        self.heap = heap
+        self.setting = "" if heap else "without heap"
+
     def empty(self) -> Any:
         """An index without rows."""
-        return self.faiss.IndexBinaryFlat(self.n_bits)
+        index = self.faiss.IndexBinaryFlat(self.n_bits)
+        index.use_heap = self.heap
+        return index
 
 
 class FaissMultiHash(Faiss):
@@ -261,6 +271,7 @@ class FaissHNSW(Faiss):
     def empty(self) -> Any:
         """An index without rows."""
         index = self.faiss.IndexBinaryHNSW(self.n_bits, self.links)
+        index.hnsw.efConstruction = GRAPH_BUILD_BREADTH
         index.hnsw.efSearch = self.breadth
         return index
 
@@ -278,15 +289,22 @@ class Usearch(Method):
 
     name = "usearch b1"
 
-    def __init__(self, n_bits: int, *, breadth: int, exact: bool = False) -> None:
+    def __init__(self, n_bits: int, *, links: int, breadth: int, exact: bool = False) -> None:
         super().__init__(n_bits)
-        self.breadth, self.exact = breadth, exact
-        self.setting = "exact" if exact else f"expansion {breadth}"
+        self.links, self.breadth, self.exact = links, breadth, exact
+        self.setting = "exact" if exact else f"connectivity {links}, expansion {breadth}"
+        if exact:
+            self.most_queries = 100
 
     def build(self, codes: Codes, ids: NDArray[np.int64]) -> None:
         """Replace the index by one of these rows."""
         self.index = library("usearch.index").Index(
-            ndim=self.n_bits, metric="hamming", dtype="b1", expansion_search=self.breadth
+            ndim=self.n_bits,
+            metric="hamming",
+            dtype="b1",
+            connectivity=self.links,
+            expansion_add=GRAPH_BUILD_BREADTH,
+            expansion_search=self.breadth,
         )
         self.index.add(ids, codes, threads=os.cpu_count() or 1)
 

@@ -60,14 +60,29 @@ _PLAIN_SETS = ("L", "S", "H")
 class Run:
     """One run of the benchmark: its results so far, and progress on the terminal."""
 
-    def __init__(self, *, n_rows: int, repeats: int) -> None:
-        self.n_rows, self.repeats = n_rows, repeats
+    def __init__(self, *, n_rows: int, repeats: int, seed: int) -> None:
+        self.n_rows, self.repeats, self.seed = n_rows, repeats, seed
         self.results: dict[str, Any] = {"sets": {}, "skipped": []}
         self._start = time.perf_counter()
+        self._load = os.getloadavg()[0]
+        if self._load > _IDLE_LOAD:
+            self.say(f"WARNING: other work keeps {self._load:.1f} cores busy: times measured now say little")
+
+    def save(self, path: Path) -> None:
+        """Write what there is so far."""
+        origin = provenance(seed=self.seed)
+        origin["versions"] |= versions()
+        setting = {"repeats": self.repeats, "threads": 1, "batch": N_QUERIES, "k": K, "n_rows": self.n_rows}
+        machine = {"load_before": self._load, "huge_pages": huge_pages(), "minutes": self._seconds() / 60}
+        result = {"provenance": origin, "setting": setting | machine, "figures": figures(self.results)}
+        write_json(path, {**result, **self.results})
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._start
 
     def say(self, text: str) -> None:
         """Print progress, with the seconds since the start."""
-        print(f"[{time.perf_counter() - self._start:5.0f} s] {text}", flush=True)
+        print(f"[{self._seconds():5.0f} s] {text}", flush=True)
 
     def skip(self, what: str, why: str) -> None:
         """Note, loudly, that something was not measured."""
@@ -93,7 +108,9 @@ class Run:
         found["radius_search"] = radius_race(code_set, methods, self.repeats)
         self.say_rows(found["radius_search"]["rows"])
         if code_set.radius == 2 and code_set.name != "L x 10":
-            found["nearest"] = nearest_race(code_set, [scans[0], methods[0], scans[1]], K, self.repeats)
+            counting = FaissFlat(code_set.n_bits, heap=False)
+            counting.build(code_set.codes, ids)
+            found["nearest"] = nearest_race(code_set, [scans[0], methods[0], scans[1], counting], K, self.repeats)
             self.say(f"{K} nearest")
             self.say_rows(found["nearest"]["rows"])
         if code_set.name == "S":
@@ -166,7 +183,7 @@ class Run:
     def approximate(self, code_set: CodeSet) -> None:
         """The k nearest by indexes that may miss some, beside exact ones."""
         ids = np.arange(len(code_set.codes))
-        scan, graph = Usearch(code_set.n_bits, breadth=K, exact=True), Usearch(code_set.n_bits, breadth=128)
+        scan, graph = (Usearch(code_set.n_bits, links=16, breadth=128, exact=exact) for exact in (True, False))
         inverted = [FaissIVF(code_set.n_bits, probes=probes) for probes in (8, 32)]
         methods: list[Method] = [
             OurFlatIndex(code_set.n_bits),
@@ -227,40 +244,33 @@ def main() -> None:
     # Fails at once, rather than minutes later, where a peer is not installed.
     library("faiss"), library("usearch.index")
 
-    load = os.getloadavg()[0]
-    if load > _IDLE_LOAD:
-        print(f"WARNING: other work keeps {load:.1f} cores busy; times measured now are not to be trusted", flush=True)
-
-    run = Run(n_rows=arguments.rows, repeats=arguments.repeats)
+    run = Run(n_rows=arguments.rows, repeats=arguments.repeats, seed=arguments.seed)
     drawn: dict[str, CodeSet] = {}
     if "SIFT" in arguments.sets:
         try:
-            for code_set in sift_sets(arguments.rows, N_QUERIES, seed=arguments.seed):
-                drawn[code_set.name] = code_set
-                run.measure_set(code_set)
+            drawn |= {code_set.name: code_set for code_set in sift_sets(run.n_rows, N_QUERIES, seed=run.seed)}
         except FileNotFoundError as error:
             why = f"{Path(str(error.filename)).name} is not under sift1m in {data_folder().name}; set HAMTARGET_DATA"
             run.skip("codes of real descriptors", why)
-    for name, recipe in recipes(arguments.rows).items():
-        if name in arguments.sets:
-            drawn[name] = recipe.draw(N_QUERIES)
-            run.measure_set(drawn[name])
+    made = {name: recipe for name, recipe in recipes(run.n_rows).items() if name in arguments.sets}
+    for name in [*drawn, *made]:
+        if name in made:
+            drawn[name] = made[name].draw(N_QUERIES)
+        run.measure_set(drawn[name])
+        run.save(arguments.out)
     if {"L", "L x 10"} <= drawn.keys():
         run.growth(drawn["L"], drawn["L x 10"])
-    if "approximate" not in arguments.skip:
-        run.approximate(drawn.get("SIFT ITQ") or drawn.get("L") or recipes(arguments.rows)["L"].draw(N_QUERIES))
     if "memory" not in arguments.skip:
         run.memory()
+        run.save(arguments.out)
+    if "approximate" not in arguments.skip:
+        run.approximate(drawn.get("SIFT ITQ") or drawn.get("L") or recipes(run.n_rows)["L"].draw(N_QUERIES))
 
+    run.save(arguments.out)
+    plot(run.results, arguments.out.with_suffix(".png"))
     rows = figures(run.results)
     print(table(rows))
     print(f"{sum(row['met'] is True for row in rows)} of {len(rows)} bars met")
-    setting: dict[str, Any] = {"repeats": run.repeats, "threads": 1, "batch": N_QUERIES, "k": K, "n_rows": run.n_rows}
-    setting |= {"load_before": load, "huge_pages": huge_pages()}
-    origin = provenance(seed=arguments.seed)
-    origin["versions"] |= versions()
-    write_json(arguments.out, {"provenance": origin, "setting": setting, "figures": rows, **run.results})
-    plot(run.results, arguments.out.with_suffix(".png"))
     run.say(f"wrote {arguments.out.name} and {arguments.out.with_suffix('.png').name}")
 
 
