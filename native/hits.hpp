@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,7 @@ class HitOrder {
         return id(left) < id(right);
     }
 
+    std::size_t n_parts() const { return manifest_->parts.size(); }
     // Whether the order of rows is that of their ids; it is not in a delta.
     bool is_sorted(std::size_t part) const { return !manifest_->parts[part].delta; }
 
@@ -50,28 +52,33 @@ class HitOrder {
 // Sorts hits, in memory that is used again and again.
 class HitSorter {
   public:
-    void sort(Hit* hits, std::size_t count, const HitOrder& order) {
-        if (count < 2) return;
-        std::uint64_t differing = 0;
-        Hit last = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-            differing |= hits[i] ^ hits[0];
-            last = std::max(last, hits[i]);
+    // The hits in order, where they were or in memory of the sorter. None is farther than `farthest`.
+    std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order) {
+        const std::size_t count = hits.size();
+        if (count < 2) return {hits.data(), count};
+        if (!rows_order(hits, order)) {
+            std::sort(hits.data(), hits.data() + count, order);
+            return {hits.data(), count};
         }
-        if (differing >> 32 & 0xFFFF || !order.is_sorted(part_of(hits[0]))) {
-            std::sort(hits, hits + count, order);
-            return;
-        }
-        if (room_.size() < count) room_.resize(count);
-        const Hit* by_row = merge_runs(hits, room_.data(), count);
-        if (by_row == hits) {
-            std::copy(hits, hits + count, room_.data());
-            by_row = room_.data();
-        }
-        by_distance(by_row, hits, count, distance_of(last));
+        // Both have room for one more than there are: see by_distance.
+        hits.reserve(count + 1);
+        if (room_.size() < count + 1) room_.resize(count + 1);
+        Hit* const by_row = merge_runs(hits.data(), room_.data(), count);
+        Hit* const to = by_row == hits.data() ? room_.data() : hits.data();
+        by_distance(by_row, to, count, farthest);
+        return {to, count};
     }
 
   private:
+    // Whether the order of rows is that of ids, as in a single segment.
+    static bool rows_order(const Growing<Hit>& hits, const HitOrder& order) {
+        if (!order.is_sorted(part_of(hits[0]))) return false;
+        if (order.n_parts() == 1) return true;
+        std::uint64_t differing = 0;
+        for (std::size_t i = 1; i < hits.size(); ++i) differing |= hits[i] ^ hits[0];
+        return part_of(differing) == 0;
+    }
+
     static std::uint64_t row_key(Hit hit) { return hit & 0xFFFFFFFFFFFF; }
 
     // By row. Hits come in a few ascending runs, one for each bucket that was read: finds and merges them, two at a
@@ -95,21 +102,46 @@ class HitSorter {
         return from;
     }
 
-    // Which run is ahead changes at random: choosing without a branch is three times as fast.
+    // Which run is ahead changes at random: choosing without a branch is three times as fast. Both ends are merged at
+    // the same time, while each run has two hits left, since one choice has to wait for the one before it.
     static void merge(const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
         const Hit* right = middle;
-        while (left < middle && right < end) {
-            const bool second = row_key(*right) < row_key(*left);
-            *to++ = second ? *right : *left;
-            right += second;
-            left += !second;
+        Hit* last = to + (end - left);
+        while (middle - left > 1 && end - right > 1) {
+            merge_one(left, right, to);
+            const Hit low = middle[-1], high = end[-1];
+            const bool first = row_key(high) < row_key(low);
+            *--last = first ? low : high;
+            middle -= first;
+            end -= !first;
         }
+        while (left < middle && right < end) merge_one(left, right, to);
         to = std::copy(left, middle, to);
         std::copy(right, end, to);
     }
 
-    // Distances are small numbers: count them, and every hit has its place.
+    static void merge_one(const Hit*& left, const Hit*& right, Hit*& to) {
+        const Hit low = *left, high = *right;
+        const bool second = row_key(high) < row_key(low);
+        *to++ = second ? high : low;
+        right += second;
+        left += !second;
+    }
+
+    // Distances are small numbers. Where they are few, one pass for each is fastest: it needs neither counts nor
+    // branches. Where they are many, they are counted, and every hit has its place.
     void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest) {
+        constexpr Distance kFew = 6;
+        if (farthest <= kFew) {
+            // What is of another distance is overwritten by the next; after the last one, it lies past the end.
+            std::size_t kept = 0;
+            for (std::uint64_t distance = 0; distance <= farthest; ++distance)
+                for (std::size_t i = 0; i < count; ++i) {
+                    to[kept] = from[i];
+                    kept += from[i] >> 48 == distance;
+                }
+            return;
+        }
         starts_.assign(farthest + 2u, 0);
         for (std::size_t i = 0; i < count; ++i) ++starts_[distance_of(from[i]) + 1u];
         for (std::size_t d = 1; d < starts_.size(); ++d) starts_[d] += starts_[d - 1];
@@ -160,11 +192,10 @@ class FirstHits {
         if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order);
     }
 
-    // The hits in order.
-    Growing<Hit>& sorted(HitSorter& sorter, const HitOrder& order) {
+    // The hits in order, until anything is done with this or with the sorter.
+    std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order) {
         if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
-        sorter.sort(hits_.data(), hits_.size(), order);
-        return hits_;
+        return sorter.sort(hits_, bound_, order);
     }
 
   private:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "code.hpp"
@@ -211,7 +212,7 @@ struct RankedHit {
 // The closest `count` of the hits to the query that was set, by (embedding distance, id), into `ranked`.
 // `row_of(hit)` is where the hit's embedding lies.
 template <class RowOf>
-void rerank(const Growing<Hit>& hits, std::size_t count, const HitOrder& order, EmbeddingDistance& distance,
+void rerank(std::span<const Hit> hits, std::size_t count, const HitOrder& order, EmbeddingDistance& distance,
             RowOf row_of, std::vector<RankedHit>& ranked) {
     // Rows are far apart in memory: ask for them a few hits ahead.
     constexpr std::size_t kAhead = 8;

@@ -66,8 +66,8 @@ class Searcher {
   private:
     // So many queries read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
-    // So many buckets are being fetched at any time.
-    static constexpr std::size_t kAhead = 24;
+    // So many queries have their buckets fetched at a time.
+    static constexpr std::size_t kGroup = 16;
     static constexpr std::size_t kKeys = 32;
 
     struct Scan {
@@ -97,57 +97,61 @@ class Searcher {
         for (std::size_t q = finished; q < n_queries_; ++q) finish(q, hits);
     }
 
-    // Steps that flip no bit, for all queries: one bucket of each table. What later queries will need is fetched from
-    // memory while earlier ones are served. Returns how many queries, from the first on, are finished.
+    // Steps that flip no bit, for all queries: one bucket of each table. Returns how many queries, from the first on,
+    // are finished.
     std::size_t first_steps(Hits& hits) {
         n_steps_ = std::min<std::size_t>(request_.radius + 1u, n_tables_);
-        const std::size_t n_lookups = tabled_.size() * n_steps_;
-        const std::size_t ahead = std::clamp<std::size_t>(n_lookups ? kAhead / n_lookups : 1, 1, 8);
-        lookups_.resize(n_queries_ * n_lookups);
+        lookups_.resize(kGroup * tabled_.size() * n_steps_);
         // Queries that wait for a scan, and those after them, are finished in turn when it is done.
         bool waits = grows() || tabled_.size() < manifest_.parts.size();
         std::size_t finished = 0;
-        for (std::size_t i = 0; i < n_queries_ + 2 * ahead; ++i) {
-            if (i < n_queries_) look_up(i);
-            if (i >= ahead && i - ahead < n_queries_) fetch(i - ahead);
-            if (i < 2 * ahead) continue;
-            const std::size_t q = i - 2 * ahead;
-            found_[q].reset(request_.radius, request_.limit);
-            read(q);
-            waits |= scanning_[q];
-            if (waits) continue;
-            finish(q, hits);
-            ++finished;
-            // The next query uses the same memory, which is in the cache.
-            if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
+        for (std::size_t start = 0; start < n_queries_; start += kGroup) {
+            const std::size_t stop = std::min(start + kGroup, n_queries_);
+            look_up(start, stop);
+            for (std::size_t q = start; q < stop; ++q) {
+                found_[q].reset(request_.radius, request_.limit);
+                read(q, lookups_.data() + (q - start) * tabled_.size() * n_steps_);
+                waits |= scanning_[q];
+                if (waits) continue;
+                finish(q, hits);
+                ++finished;
+                // The next query uses the same memory, which is in the cache.
+                if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
+            }
         }
         return finished;
     }
 
-    Lookup* lookups(std::size_t q) { return lookups_.data() + q * tabled_.size() * n_steps_; }
-
-    void look_up(std::size_t q) {
-        Lookup* to = lookups(q);
-        for (const std::size_t p : tabled_)
-            for (std::size_t j = 0; j < n_steps_; ++j, ++to) {
-                const Table& table = manifest_.parts[p].segment->tables[j];
-                to->key = table.key.of(query(q));
-                __builtin_prefetch(table.offsets.data() + to->key);
-            }
+    // Finds the buckets of a group of queries, and has them fetched from memory. Each loop asks for much at once, so
+    // that waiting for one thing is waiting for all of them.
+    void look_up(std::size_t start, std::size_t stop) {
+        Lookup* at = lookups_.data();
+        for (std::size_t q = start; q < stop; ++q)
+            for (const std::size_t p : tabled_)
+                for (std::size_t j = 0; j < n_steps_; ++j, ++at) {
+                    const Table& table = manifest_.parts[p].segment->tables[j];
+                    at->key = table.key.of(query(q));
+                    at->span = bucket(table, at->key);
+                }
+        const auto each = [&](auto act) {
+            const Lookup* lookup = lookups_.data();
+            for (std::size_t q = start; q < stop; ++q)
+                for (const std::size_t p : tabled_)
+                    for (std::size_t j = 0; j < n_steps_; ++j, ++lookup)
+                        act(manifest_.parts[p].segment->tables[j], lookup->span);
+        };
+        // Prefetching does nothing where an address is not in the address cache (Zen 4): reading puts it there.
+        each([&](const Table& table, Span span) {
+            const std::size_t place = std::min<std::size_t>(span.start, table.rows.size() - 1);
+            touch(table.codes.data() + place * layout_.n_bytes);
+            touch(table.rows.data() + place);
+        });
+        each([&](const Table& table, Span span) { prefetch(table, span); });
     }
 
-    void fetch(std::size_t q) {
-        Lookup* at = lookups(q);
-        for (const std::size_t p : tabled_)
-            for (std::size_t j = 0; j < n_steps_; ++j, ++at) {
-                const Table& table = manifest_.parts[p].segment->tables[j];
-                at->span = bucket(table, at->key);
-                prefetch(table, at->span);
-            }
-    }
+    static void touch(const void* address) { static_cast<void>(*static_cast<const volatile char*>(address)); }
 
-    void read(std::size_t q) {
-        const Lookup* at = lookups(q);
+    void read(std::size_t q, const Lookup* at) {
         for (const std::size_t p : tabled_) {
             double rows = 0;
             for (std::size_t j = 0; j < n_steps_; ++j) rows += at[j].span.size();
@@ -359,25 +363,31 @@ class Searcher {
     }
 
     void finish(std::size_t q, Hits& hits) {
-        Growing<Hit>& sorted = found_[q].sorted(sorter_, order_);
+        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
         if (probes_) {
-            sorted.shrink(static_cast<std::size_t>(std::unique(sorted.data(), sorted.data() + sorted.size()) - sorted.data()));
-            if (sorted.size() > request_.limit) sorted.shrink(request_.limit);
+            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
         }
         if (request_.rerank) {
             rerank_into(q, sorted, hits);
         } else {
-            std::int64_t* ids = hits.ids.extend(sorted.size());
-            Distance* distances = hits.distances.extend(sorted.size());
-            for (std::size_t i = 0; i < sorted.size(); ++i) {
-                ids[i] = order_.id(sorted[i]);
-                distances[i] = distance_of(sorted[i]);
-            }
+            write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
         }
         hits.end_query(cost_[q]);
     }
 
-    void rerank_into(std::size_t q, const Growing<Hit>& found, Hits& hits) {
+    void write(std::span<const Hit> hits, std::int64_t* ids, Distance* distances) const {
+        const std::size_t count = hits.size();
+        for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
+        if (manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive()) {
+            const std::int64_t base = manifest_.parts[0].segment->ids.base();
+            for (std::size_t i = 0; i < count; ++i) ids[i] = base + static_cast<std::int64_t>(row_of(hits[i]));
+        } else {
+            for (std::size_t i = 0; i < count; ++i) ids[i] = order_.id(hits[i]);
+        }
+    }
+
+    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
         const std::size_t width = layout_.embedding_bytes;
         const std::size_t query_width = embedding_distance_.kind().query_bytes();
         embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
@@ -416,7 +426,7 @@ class Searcher {
     std::size_t n_steps_ = 0;               // that flip no bit
 
     // Memory that is used again and again.
-    std::vector<Lookup> lookups_;           // of all queries, for each table that has rows
+    std::vector<Lookup> lookups_;  // of a group of queries, for each table
     HitSorter sorter_;
     std::vector<RankedHit> ranked_;
     BucketOrder buckets_;
