@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check bench figure2 clean help
+.PHONY: demo test check sanitize bench bench-search figure2 soak clean help
 
 help:
 	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
 	@echo "make test     every test"
+	@echo "make soak     100,000 random indexes against numpy; about half an hour"
 	@echo "make check    ruff, mypy, import rules"
+	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
+	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (15 minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -35,15 +38,29 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
 
+soak: $(VENV)/.installed
+	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
+
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_layering.py
 
+# Needs a compiler only; about four minutes.
+sanitize:
+	@native/tests/sanitize.sh
+
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/loss_speed.py
 	@$(BIN)/python benchmarks/step_speed.py
+
+$(VENV)/.peers: $(VENV)/.installed
+	@$(PIP) faiss-cpu usearch matplotlib
+	@touch $@
+
+bench-search: $(VENV)/.peers
+	@$(BIN)/python benchmarks/search_speed.py --out benchmarks/results/search_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/python -m hamtarget.paper.figure2 --out benchmarks/results/figure2

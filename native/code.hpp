@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +26,8 @@ namespace hamtarget {
 
 using Distance = std::uint16_t;
 
+inline constexpr std::size_t kMaxCodeBytes = 128;
+
 // Packed codes that somebody else owns.
 struct Codes {
     const std::uint8_t* bytes;
@@ -40,16 +41,19 @@ struct Codes {
 // A block of rows and its results stay in a 32 KiB first-level cache while every query of a batch reads them.
 inline constexpr std::size_t kBlockBytes = 16 * 1024;
 inline constexpr std::size_t kBlockRows = 2048;
+// Kernels store whole registers, whose end may lie past the last result.
+inline constexpr std::size_t kKernelSlack = 16;
 
 // One way to compute distances. All of them give the same results.
 struct Kernel {
     const char* name;
+    bool is_avx512;
 
     // Distance of `query` to each row.
     void (*distances)(const std::uint8_t* query, Codes rows, Distance* result);
 
     // Number of rows within `radius`, whose positions and distances are written in the order of the rows.
-    // Takes at most kBlockRows rows; both results have room for all of them.
+    // Takes at most kBlockRows rows; both results have room for all of them and kKernelSlack more.
     std::size_t (*within)(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
                           Distance* distances);
 };
@@ -176,69 +180,128 @@ inline void portable_distances(const std::uint8_t* query, Codes rows, Distance* 
     }
 }
 
-[[HAMTARGET_AVX512]] inline void avx512_distances(const std::uint8_t* query, Codes rows, Distance* result) {
-    if (rows.n_bytes == 8) {
-        std::uint64_t word;
-        std::memcpy(&word, query, sizeof word);
-        const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(word));
-        std::size_t i = 0;
-        for (; i + 8 <= rows.n_rows; i += 8) {
-            const __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(rows.row(i)), wanted));
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i), _mm512_cvtepi64_epi16(counts));
-        }
-        word_distances(query, rows.slice(i, rows.n_rows - i), result + i);
-    } else if (rows.n_bytes <= 16) {
-        word_distances(query, rows, result);
-    } else {
-        // 128 bytes are two registers; masks keep the bytes past a shorter row out.
-        const auto mask_of = [](std::size_t n) -> __mmask64 { return n >= 64 ? ~0ULL : (1ULL << n) - 1; };
-        const __mmask64 first = mask_of(rows.n_bytes);
-        const __mmask64 second = rows.n_bytes > 64 ? mask_of(rows.n_bytes - 64) : 0;
-        const __m512i wanted_first = _mm512_maskz_loadu_epi8(first, query);
-        const __m512i wanted_second = second ? _mm512_maskz_loadu_epi8(second, query + 64) : _mm512_setzero_si512();
-        for (std::size_t i = 0; i < rows.n_rows; ++i) {
-            const std::uint8_t* code = rows.row(i);
-            __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_maskz_loadu_epi8(first, code), wanted_first));
-            if (second) {
-                const __m512i codes = _mm512_maskz_loadu_epi8(second, code + 64);
-                counts = _mm512_add_epi64(counts, _mm512_popcnt_epi64(_mm512_xor_si512(codes, wanted_second)));
-            }
-            result[i] = static_cast<Distance>(_mm512_reduce_add_epi64(counts));
+// Distances of one query to eight rows of 1, 2 or 4 words, which lie one after another.
+template <int words>
+struct EightRows {
+    static_assert(words == 1 || words == 2 || words == 4);
+    __m512i wanted;  // the query's words, again and again
+
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE static EightRows of(const std::uint8_t* query) {
+        std::uint64_t repeated[8];
+        for (int i = 0; i < 8; ++i) std::memcpy(repeated + i, query + 8 * (i % words), 8);
+        return {_mm512_loadu_si512(repeated)};
+    }
+
+    // Bits that differ in 64 bytes of the rows, of which only the first `n_rows` rows are there.
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i differing(const std::uint8_t* rows, int part, std::size_t n_rows) const {
+        const int left = static_cast<int>(n_rows) * words - 8 * part;
+        const auto lanes = static_cast<__mmask8>(left >= 8 ? 0xFF : left <= 0 ? 0 : (1 << left) - 1);
+        return _mm512_xor_si512(_mm512_maskz_loadu_epi64(lanes, rows + 64 * part), wanted);
+    }
+
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i counts(const std::uint8_t* rows, int part, std::size_t n_rows) const {
+        return _mm512_popcnt_epi64(differing(rows, part, n_rows));
+    }
+
+    // Sums of neighbours: those of the first register in even lanes, those of the second in odd ones.
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE static __m512i pairs(__m512i first, __m512i second) {
+        return _mm512_add_epi64(_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second));
+    }
+
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i distances(const std::uint8_t* rows, std::size_t n) const {
+        if constexpr (words == 1) {
+            return counts(rows, 0, n);
+        } else if constexpr (words == 2) {
+            const __m512i sums = pairs(counts(rows, 0, n), counts(rows, 1, n));  // of rows 0 4 1 5 2 6 3 7
+            return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), sums);
+        } else {
+            const __m512i low = pairs(counts(rows, 0, n), counts(rows, 1, n));
+            const __m512i high = pairs(counts(rows, 2, n), counts(rows, 3, n));
+            const __m512i sums = _mm512_add_epi64(_mm512_shuffle_i64x2(low, high, 0x88),
+                                                  _mm512_shuffle_i64x2(low, high, 0xDD));  // of rows 0 2 1 3 4 6 5 7
+            return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 1, 3, 4, 6, 5, 7), sums);
         }
     }
+};
+
+template <int words>
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_distances_by_eight(const std::uint8_t* query, Codes rows, Distance* result) {
+    const auto eight = EightRows<words>::of(query);
+    std::size_t i = 0;
+    for (; i + 8 <= rows.n_rows; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i), _mm512_cvtepi64_epi16(eight.distances(rows.bytes + 8 * words * i, 8)));
+    word_distances(query, rows.slice(i, rows.n_rows - i), result + i);
+}
+
+[[HAMTARGET_AVX512]] inline void avx512_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    switch (rows.n_bytes) {
+        case 8: return avx512_distances_by_eight<1>(query, rows, result);
+        case 16: return avx512_distances_by_eight<2>(query, rows, result);
+        case 32: return avx512_distances_by_eight<4>(query, rows, result);
+    }
+    if (rows.n_bytes < 16) return word_distances(query, rows, result);
+    // 128 bytes are two registers; masks keep the bytes past a shorter row out.
+    const auto mask_of = [](std::size_t n) -> __mmask64 { return n >= 64 ? ~0ULL : (1ULL << n) - 1; };
+    const __mmask64 first = mask_of(rows.n_bytes);
+    const __mmask64 second = rows.n_bytes > 64 ? mask_of(rows.n_bytes - 64) : 0;
+    const __m512i wanted_first = _mm512_maskz_loadu_epi8(first, query);
+    const __m512i wanted_second = second ? _mm512_maskz_loadu_epi8(second, query + 64) : _mm512_setzero_si512();
+    for (std::size_t i = 0; i < rows.n_rows; ++i) {
+        const std::uint8_t* code = rows.row(i);
+        __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_maskz_loadu_epi8(first, code), wanted_first));
+        if (second) {
+            const __m512i codes = _mm512_maskz_loadu_epi8(second, code + 64);
+            counts = _mm512_add_epi64(counts, _mm512_popcnt_epi64(_mm512_xor_si512(codes, wanted_second)));
+        }
+        result[i] = static_cast<Distance>(_mm512_reduce_add_epi64(counts));
+    }
+}
+
+// Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE std::size_t avx512_keep(__mmask8 near, std::size_t i, __m512i distances_here,
+                                                              std::uint32_t* positions, Distance* distances) {
+    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i rows_here = _mm512_add_epi64(lanes, _mm512_set1_epi64(static_cast<long long>(i)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(positions),
+                        _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(near, rows_here)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(distances),
+                     _mm512_cvtepi64_epi16(_mm512_maskz_compress_epi64(near, distances_here)));
+    return static_cast<std::size_t>(std::popcount(static_cast<unsigned>(near)));
+}
+
+template <int words>
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE std::size_t avx512_within_by_eight(const std::uint8_t* query, Codes rows,
+                                                                         Distance radius, std::uint32_t* positions,
+                                                                         Distance* distances) {
+    const auto eight = EightRows<words>::of(query);
+    const __m512i widest = _mm512_set1_epi64(radius);
+    std::size_t count = 0, i = 0;
+    // Hits are rare: one test passes over four times eight rows.
+    for (; i + 32 <= rows.n_rows; i += 32) {
+        __m512i here[4];
+        for (int k = 0; k < 4; ++k) here[k] = eight.distances(rows.bytes + 8 * words * (i + 8 * k), 8);
+        const __m512i nearest = _mm512_min_epu64(_mm512_min_epu64(here[0], here[1]), _mm512_min_epu64(here[2], here[3]));
+        if (!_mm512_cmple_epu64_mask(nearest, widest)) continue;
+        for (int k = 0; k < 4; ++k)
+            count += avx512_keep(_mm512_cmple_epu64_mask(here[k], widest), i + 8 * k, here[k], positions + count, distances + count);
+    }
+    for (; i < rows.n_rows; i += 8) {
+        const std::size_t left = std::min<std::size_t>(8, rows.n_rows - i);
+        const __m512i here = eight.distances(rows.bytes + 8 * words * i, left);
+        const auto there = static_cast<__mmask8>((1u << left) - 1);
+        count += avx512_keep(_mm512_mask_cmple_epu64_mask(there, here, widest), i, here, positions + count, distances + count);
+    }
+    return count;
 }
 
 [[HAMTARGET_AVX512]] inline std::size_t avx512_within(const std::uint8_t* query, Codes rows, Distance radius,
                                                       std::uint32_t* positions, Distance* distances) {
-    if (rows.n_bytes != 8)
-        return within_by_distances<avx512_distances>(query, rows, radius, positions, distances);
-    std::uint64_t word;
-    std::memcpy(&word, query, sizeof word);
-    const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(word));
-    const __m512i widest = _mm512_set1_epi64(radius);
-    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    std::size_t count = 0;
-    std::size_t i = 0;
-    for (; i + 8 <= rows.n_rows; i += 8) {
-        const __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(rows.row(i)), wanted));
-        const __mmask8 near = _mm512_cmple_epu64_mask(counts, widest);
-        if (!near) continue;
-        // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
-        // The eight places are there, since count <= i.
-        const __m512i rows_here = _mm512_add_epi64(lanes, _mm512_set1_epi64(static_cast<long long>(i)));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(positions + count),
-                            _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(near, rows_here)));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(distances + count),
-                         _mm512_cvtepi64_epi16(_mm512_maskz_compress_epi64(near, counts)));
-        count += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(near)));
+    switch (rows.n_bytes) {
+        case 8: return avx512_within_by_eight<1>(query, rows, radius, positions, distances);
+        case 16: return avx512_within_by_eight<2>(query, rows, radius, positions, distances);
+        case 32: return avx512_within_by_eight<4>(query, rows, radius, positions, distances);
+        default: return within_by_distances<avx512_distances>(query, rows, radius, positions, distances);
     }
-    for (; i < rows.n_rows; ++i) {
-        const auto distance = static_cast<Distance>(code_distance(query, rows.row(i), 8));
-        positions[count] = static_cast<std::uint32_t>(i);
-        distances[count] = distance;
-        count += distance <= radius;
-    }
-    return count;
 }
 
 #elif defined(__aarch64__)
@@ -265,15 +328,15 @@ inline std::span<const Kernel> supported_kernels() {
         std::vector<Kernel> found;
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vpopcntdq"))
-            found.push_back({"avx512", avx512_distances, avx512_within});
+            found.push_back({"avx512", true, avx512_distances, avx512_within});
         if (__builtin_cpu_supports("avx2"))
-            found.push_back({"avx2", avx2_distances, within_by_distances<avx2_distances>});
+            found.push_back({"avx2", false, avx2_distances, within_by_distances<avx2_distances>});
         if (__builtin_cpu_supports("popcnt"))
-            found.push_back({"popcnt", popcnt_distances, within_by_distances<popcnt_distances>});
+            found.push_back({"popcnt", false, popcnt_distances, within_by_distances<popcnt_distances>});
 #elif defined(__aarch64__)
-        found.push_back({"neon", neon_distances, within_by_distances<neon_distances>});
+        found.push_back({"neon", false, neon_distances, within_by_distances<neon_distances>});
 #endif
-        found.push_back({"portable", portable_distances, within_by_distances<portable_distances>});
+        found.push_back({"portable", false, portable_distances, within_by_distances<portable_distances>});
         return found;
     }();
     return supported;
@@ -286,81 +349,6 @@ inline const Kernel& kernel_named(std::string_view name) {
     for (const Kernel& kernel : supported_kernels())
         if (kernel.name == name) return kernel;
     throw std::invalid_argument("kernel is '" + std::string(name) + "'; this CPU does not support it");
-}
-
-// Nearer comes first; of rows at the same distance, the smaller id.
-struct Hit {
-    Distance distance;
-    std::int64_t id;
-
-    friend auto operator<=>(const Hit&, const Hit&) = default;
-};
-
-// The first `limit` (at least 1) of the hits that are offered, in the order above.
-class FirstHits {
-  public:
-    FirstHits(Distance radius, std::size_t limit) : radius_(radius), limit_(limit) {}
-
-    // Farther rows need not be offered any more. It shrinks as hits come in.
-    Distance radius() const { return radius_; }
-
-    void offer(Hit hit) {
-        if (hits_.size() < limit_) {
-            hits_.push_back(hit);
-            if (hits_.size() < limit_) return;
-            std::make_heap(hits_.begin(), hits_.end());
-        } else if (hit < hits_.front()) {
-            std::pop_heap(hits_.begin(), hits_.end());
-            hits_.back() = hit;
-            std::push_heap(hits_.begin(), hits_.end());
-        }
-        radius_ = std::min(radius_, hits_.front().distance);
-    }
-
-    std::vector<Hit> sorted() && {
-        std::sort(hits_.begin(), hits_.end());
-        return std::move(hits_);
-    }
-
-  private:
-    Distance radius_;
-    std::size_t limit_;
-    std::vector<Hit> hits_;  // once there are `limit_`: a heap, the farthest in front
-};
-
-// Hits of many queries: those of query q lie from offsets[q] to offsets[q + 1].
-struct Hits {
-    std::vector<std::int64_t> offsets;
-    std::vector<std::int64_t> ids;
-    std::vector<Distance> distances;
-};
-
-// For each query the first `limit` rows within `radius`, by distance and then id. Reads every row.
-inline Hits scan(const Kernel& kernel, Codes queries, Codes rows, const std::int64_t* ids, Distance radius,
-                 std::size_t limit) {
-    std::vector<FirstHits> found(queries.n_rows, FirstHits(radius, limit));
-    const std::size_t block = std::min(kBlockRows, kBlockBytes / rows.n_bytes);
-    std::uint32_t positions[kBlockRows];
-    Distance distances[kBlockRows];
-    for (std::size_t start = 0; start < rows.n_rows; start += block) {
-        const Codes here = rows.slice(start, std::min(block, rows.n_rows - start));
-        for (std::size_t q = 0; q < queries.n_rows; ++q) {
-            const std::size_t count = kernel.within(queries.row(q), here, found[q].radius(), positions, distances);
-            for (std::size_t i = 0; i < count; ++i) found[q].offer({distances[i], ids[start + positions[i]]});
-        }
-    }
-
-    Hits result;
-    result.offsets.reserve(queries.n_rows + 1);
-    result.offsets.push_back(0);
-    for (FirstHits& first : found) {
-        for (const Hit& hit : std::move(first).sorted()) {
-            result.ids.push_back(hit.id);
-            result.distances.push_back(hit.distance);
-        }
-        result.offsets.push_back(static_cast<std::int64_t>(result.ids.size()));
-    }
-    return result;
 }
 
 }  // namespace hamtarget

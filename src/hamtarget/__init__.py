@@ -1,7 +1,7 @@
 """Learn binary hash codes by Hamming distance targets, and search them exactly and fast.
 
 Nothing slow is imported here: torch comes in with the first use of `HashEncoder`, the native core with that of
-`FlatIndex`.
+an index.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from hamtarget.protocol import Encoder
 
 if TYPE_CHECKING:
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
-    from hamtarget.search import FlatIndex
+    from hamtarget.search import FlatIndex, MultiIndex
 
 __version__ = "0.1.0"
 
-__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel"]
+__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel", "MultiIndex"]
 
 _HOMES = {
     "FlatIndex": "hamtarget.search",
     "HammingTargetLoss": "hamtarget.learn",
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
+    "MultiIndex": "hamtarget.search",
 }
 
 

@@ -1,7 +1,12 @@
 """The native core. Private: arguments are checked by hamtarget.search, not here."""
 
+import enum
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
+
+_HitsT = TypeVar("_HitsT", bound=tuple[object, ...])
 
 def kernels() -> list[str]:
     """Names of the kernels that this CPU can run; the first is the one in use."""
@@ -9,12 +14,94 @@ def kernels() -> list[str]:
 def distances(query: NDArray[np.uint8], codes: NDArray[np.uint8], kernel: str | None = None) -> NDArray[np.uint16]:
     """Hamming distance of one query, (bytes,), to every code, (rows, bytes)."""
 
-def scan(
-    queries: NDArray[np.uint8],
-    codes: NDArray[np.uint8],
-    ids: NDArray[np.int64],
-    radius: int,
-    limit: int,
-    kernel: str | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16]]:
-    """Offsets, ids and distances of each query's first `limit` codes within `radius`, by (distance, id)."""
+def within(
+    query: NDArray[np.uint8], codes: NDArray[np.uint8], radius: int, kernel: str | None = None
+) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+    """Rows of the codes within `radius` of one query, and their distances, in the order of the rows."""
+
+class Element(enum.Enum):
+    float32 = 0
+    float16 = 1
+    int8 = 2
+
+class Metric(enum.Enum):
+    l2 = 0
+    cosine = 1
+    dot = 2
+
+class Search:
+    """What to look for."""
+
+    def __init__(
+        self,
+        queries: NDArray[np.uint8],
+        radius: int,
+        limit: int | None = None,
+        filter_ids: NDArray[np.int64] | None = None,
+        filter_mask: NDArray[np.bool_] | None = None,
+        rerank: int = 0,
+        embeddings: NDArray[np.uint8] | None = None,
+        logits: NDArray[np.float32] | None = None,
+        budget: int = 0,
+    ) -> None: ...
+    @property
+    def reranks(self) -> bool: ...
+
+class MultiIndex:
+    """Rows and the tables that find them; without tables, a linear scan."""
+
+    def __init__(
+        self,
+        n_bytes: int,
+        n_tables: int,
+        radius: int,
+        n_dims: int = 0,
+        element: Element = ...,
+        metric: Metric = ...,
+        kernel: str | None = None,
+    ) -> None: ...
+    def add(
+        self, ids: NDArray[np.int64], codes: NDArray[np.uint8], embeddings: NDArray[np.uint8] | None = None
+    ) -> None: ...
+    def delete(self, ids: NDArray[np.int64]) -> None: ...
+    def replace(
+        self, ids: NDArray[np.int64], codes: NDArray[np.uint8], embeddings: NDArray[np.uint8] | None = None
+    ) -> None: ...
+    def get(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Codes and embeddings, as bytes one after another."""
+
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, ascending."""
+
+    def compact(self) -> None: ...
+    def search(
+        self, search: Search, n_threads: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:
+        """Offsets, ids, distances, embedding distances, and three costs for each query."""
+
+    def search_one(
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]]
+    ) -> tuple[_HitsT, int, int, int]:
+        """Hits of one query, as a tuple of tuples of the types given, and its costs."""
+
+    def save(self, path: str) -> None: ...
+    @staticmethod
+    def open(path: str, mapped: bool) -> MultiIndex: ...
+    def __contains__(self, id: int) -> bool: ...
+    def __len__(self) -> int: ...
+    @property
+    def n_parts(self) -> int: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+    @property
+    def n_tables(self) -> int: ...
+    @property
+    def radius(self) -> int: ...
+    @property
+    def n_dims(self) -> int: ...
+    @property
+    def element(self) -> Element: ...
+    @property
+    def metric(self) -> Metric: ...

@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius, distances, substring_bounds
 from hamtarget.errors import DtypeError, InputError
 
+# What looking up a bucket costs, in rows of a bucket that are read: 50 ns against 0.2 ns.
+_ROWS_PER_BUCKET = 250
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -36,6 +39,19 @@ class Plan:
     """expected_candidates / n_rows; above 1 the tables read more than a linear scan."""
     reason: str
     """Why this radius, or what is wrong with it, in a sentence or two."""
+
+
+@dataclass(frozen=True)
+class SubstringChoice:
+    """How many substrings suit a search, and what it then costs if codes are well distributed (uniform)."""
+
+    substrings: int
+    buckets: int
+    """Buckets that a query looks up."""
+    candidates: float
+    """Rows that a query reads, a row in several buckets counted in each."""
+    reason: str
+    """Why so many, in a sentence or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +164,48 @@ def plan(n_rows: int, n_bits: int, radius: int | None = None) -> Plan:
         share_read=read / n_rows,
         reason=_reason(int(n_rows), int(n_bits), chosen, recommended, read),
     )
+
+
+def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
+    """The number of substrings, 1 to `radius + 1`, with which `MultiIndex` searches fastest within `radius`.
+
+    With fewer than `radius + 1` substrings, bits are flipped: the longer substrings have smaller buckets, but more of
+    them are looked up. A bucket costs about as much as reading 250 rows of it; fewer substrings take less memory.
+
+    Raises:
+        InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
+        DtypeError: one of them is not an integer.
+    """
+    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
+    radius = check_radius(radius, n_bits)
+    choices = [_lookups(n_rows, n_bits, radius, substrings) for substrings in range(1, radius + 2)]
+    costs = [_ROWS_PER_BUCKET * buckets + rows for buckets, rows in choices]
+    best = min(range(len(costs)), key=costs.__getitem__)
+    buckets, rows = choices[best]
+    text = (
+        f"With {best + 1} substring{'s' if best else ''} a query looks up {_number(buckets)} bucket"
+        f"{'s' if buckets != 1 else ''} and reads about {_number(rows)} of {n_rows:,} rows"
+    )
+    if best < radius:
+        default_buckets, default_rows = choices[-1]
+        text += f"; with {radius + 1}, {_number(default_buckets)} buckets and {_number(default_rows)} rows"
+    text += "."
+    if costs[best] >= n_rows / 2:
+        text += " A linear scan is as cheap, and the index will do that."
+    return SubstringChoice(best + 1, buckets, rows, text)
+
+
+def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[int, float]:
+    """Buckets looked up and rows read: table j reads all bucket numbers within (radius - j) // substrings flips."""
+    buckets, rows = 0, 0.0
+    for table, length in enumerate(_lengths(n_bits, substrings)[: radius + 1]):
+        # Bucket numbers have at most about log2 of the rows: native/segment.hpp, directory_bits.
+        length = min(length, max(4, n_rows.bit_length()) - 2)
+        flips = min((radius - table) // substrings, length)
+        looked_up = sum(comb(length, flipped) for flipped in range(flips + 1))
+        buckets += looked_up
+        rows += n_rows * looked_up / (1 << length)
+    return buckets, rows
 
 
 def _check_n_rows(n_rows: int) -> int:

@@ -230,3 +230,42 @@ def test_measured_candidates_of_what_is_no_codes():
         planning.measured_candidates(codes, codes.astype(float), n_bits=64, radius=2)
     with pytest.raises(InputError, match="n_bits is 4"):
         planning.measured_candidates(codes, codes, n_bits=4, radius=2)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_bits", "radius", "substrings"), [(10**6, 64, 2, 3), (10**6, 64, 0, 1), (10**6, 128, 3, 4)]
+)
+def test_the_papers_setting_is_chosen_where_substrings_are_long_enough(n_rows, n_bits, radius, substrings):
+    choice = planning.choose_substrings(n_rows, n_bits, radius)
+    assert choice.substrings == choice.buckets == substrings
+    assert f"looks up {substrings} bucket" in choice.reason
+
+
+def test_fewer_substrings_are_chosen_where_they_would_be_too_short():
+    choice = planning.choose_substrings(10**8, 64, 11)
+    assert choice.substrings < 12
+    assert "with 12" in choice.reason
+    assert "linear scan" not in choice.reason
+
+
+def test_choice_says_that_a_scan_is_as_cheap():
+    assert "linear scan" in planning.choose_substrings(1000, 16, 5).reason
+
+
+def test_choice_counts_the_buckets_that_an_index_looks_up():
+    from hamtarget.search import MultiIndex
+
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (300_000, 8), dtype=np.uint8)
+    choice = planning.choose_substrings(len(codes), 64, 5)
+    index = MultiIndex(64, 5, substrings=choice.substrings)
+    index.add(np.arange(len(codes)), codes)
+    costs = index.search(codes[:200], cost=True).costs
+    assert (costs.buckets == choice.buckets).all()
+    assert costs.candidates.mean() == pytest.approx(choice.candidates, rel=0.2)
+
+
+@pytest.mark.parametrize(("n_rows", "n_bits", "radius"), [(0, 64, 2), (10, 63, 2), (10, 64, 64), (10, 64, -1)])
+def test_choice_refuses_what_cannot_be(n_rows, n_bits, radius):
+    with pytest.raises(InputError, match="expected"):
+        planning.choose_substrings(n_rows, n_bits, radius)

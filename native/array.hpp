@@ -1,0 +1,132 @@
+// Large plain arrays: shared once they are written, and arrays that grow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace hamtarget {
+
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Memory for std::free. Random reads of a large block miss the address cache (TLB) on small pages: huge ones are worth
+// 1.8x.
+inline void* allocate(std::size_t n_bytes) {
+    void* memory = nullptr;
+    if (n_bytes < kHugePage) {
+        memory = std::malloc(n_bytes);
+    } else {
+        const std::size_t rounded = (n_bytes + kHugePage - 1) & ~(kHugePage - 1);
+        memory = std::aligned_alloc(kHugePage, rounded);
+#if defined(__linux__)
+        if (memory) madvise(memory, rounded, MADV_HUGEPAGE);
+#endif
+    }
+    if (!memory) throw std::bad_alloc();
+    return memory;
+}
+
+// `size` elements that live as long as any copy of the array. Copying shares; nothing is initialised.
+// An Array<const T> may also be a view of memory that something else owns, such as a mapped file.
+template <class T>
+class Array {
+    static_assert(std::is_trivially_copyable_v<T>);
+
+  public:
+    Array() = default;
+
+    explicit Array(std::size_t size) : size_(size) {
+        if (size == 0) return;
+        void* memory = allocate(size * sizeof(T));
+        owner_ = std::shared_ptr<void>(memory, std::free);
+        data_ = static_cast<T*>(memory);
+    }
+
+    Array(std::shared_ptr<const void> owner, T* data, std::size_t size)
+        : owner_(std::move(owner)), data_(data), size_(size) {}
+
+    // What was written becomes read-only.
+    template <class U>
+        requires(std::is_same_v<const U, T> && !std::is_const_v<U>)
+    Array(const Array<U>& other) : owner_(other.owner()), data_(other.data()), size_(other.size()) {}
+
+    T* data() const { return data_; }
+    T& operator[](std::size_t index) const { return data_[index]; }
+    std::size_t size() const { return size_; }
+    std::size_t n_bytes() const { return size_ * sizeof(T); }
+    bool empty() const { return size_ == 0; }
+    const std::shared_ptr<const void>& owner() const { return owner_; }
+
+  private:
+    std::shared_ptr<const void> owner_;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// Elements that are appended; nothing is initialised.
+template <class T>
+class Growing {
+    static_assert(std::is_trivially_copyable_v<T>);
+
+  public:
+    Growing() = default;
+    Growing(Growing&& other) noexcept { swap(other); }
+    Growing& operator=(Growing&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~Growing() { std::free(data_); }
+
+    // Room for `count` more elements, which are to be written at once.
+    T* extend(std::size_t count) {
+        if (size_ + count > capacity_) reserve(size_ + count > 2 * capacity_ ? size_ + count : 2 * capacity_);
+        T* begin = data_ + size_;
+        size_ += count;
+        return begin;
+    }
+
+    void push(T value) { *extend(1) = value; }
+
+    void append(const Growing& other) {
+        if (other.size_) std::memcpy(extend(other.size_), other.data_, other.size_ * sizeof(T));
+    }
+
+    void clear() { size_ = 0; }
+    void shrink(std::size_t size) { size_ = size; }
+
+    void reserve(std::size_t capacity) {
+        if (capacity <= capacity_) return;
+        T* memory = static_cast<T*>(allocate(capacity * sizeof(T)));
+        if (size_) std::memcpy(memory, data_, size_ * sizeof(T));
+        std::free(data_);
+        data_ = memory;
+        capacity_ = capacity;
+    }
+
+    T* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    T& operator[](std::size_t index) const { return data_[index]; }
+
+  private:
+
+    void swap(Growing& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+    }
+
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
+};
+
+}  // namespace hamtarget

@@ -1,0 +1,260 @@
+// Hits: collecting the first ones, sorting them, and results of many queries.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "array.hpp"
+#include "code.hpp"
+#include "manifest.hpp"
+
+namespace hamtarget {
+
+inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+// A row that was found, as one number: distance (16 bits), part of the index (16), row of the part (32). Rows of a
+// segment are numbered by id, so that hits of one segment are in order when these numbers are.
+using Hit = std::uint64_t;
+
+inline Hit hit_of(Distance distance, std::size_t part, std::size_t row) {
+    return std::uint64_t{distance} << 48 | std::uint64_t{part} << 32 | row;
+}
+inline Distance distance_of(Hit hit) { return static_cast<Distance>(hit >> 48); }
+inline std::size_t part_of(Hit hit) { return hit >> 32 & 0xFFFF; }
+inline std::size_t row_of(Hit hit) { return hit & 0xFFFFFFFF; }
+
+// Nearer comes first; of rows at the same distance, the smaller id.
+class HitOrder {
+  public:
+    explicit HitOrder(const Manifest& manifest) : manifest_(&manifest) {}
+
+    std::int64_t id(Hit hit) const { return manifest_->parts[part_of(hit)].segment->ids[row_of(hit)]; }
+
+    bool operator()(Hit left, Hit right) const {
+        if (left >> 48 != right >> 48) return left < right;
+        if (part_of(left) == part_of(right) && is_sorted(part_of(left))) return left < right;
+        return id(left) < id(right);
+    }
+
+    std::size_t n_parts() const { return manifest_->parts.size(); }
+    // Whether the order of rows is that of their ids; it is not in a delta.
+    bool is_sorted(std::size_t part) const { return !manifest_->parts[part].delta; }
+
+  private:
+    const Manifest* manifest_;
+};
+
+// Sorts hits, in memory that is used again and again.
+class HitSorter {
+  public:
+    // The hits in order, where they were or in memory of the sorter. None is farther than `farthest`.
+    std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order) {
+        const std::size_t count = hits.size();
+        if (count < 2) return {hits.data(), count};
+        if (!rows_order(hits, order)) {
+            std::sort(hits.data(), hits.data() + count, order);
+            return {hits.data(), count};
+        }
+        // Both have room for one more than there are: see by_distance.
+        hits.reserve(count + 1);
+        if (room_.size() < count + 1) room_.resize(count + 1);
+        Hit* const by_row = merge_runs(hits.data(), room_.data(), count);
+        Hit* const to = by_row == hits.data() ? room_.data() : hits.data();
+        by_distance(by_row, to, count, farthest);
+        return {to, count};
+    }
+
+  private:
+    // Whether the order of rows is that of ids, as in a single segment.
+    static bool rows_order(const Growing<Hit>& hits, const HitOrder& order) {
+        if (!order.is_sorted(part_of(hits[0]))) return false;
+        if (order.n_parts() == 1) return true;
+        std::uint64_t differing = 0;
+        for (std::size_t i = 1; i < hits.size(); ++i) differing |= hits[i] ^ hits[0];
+        return part_of(differing) == 0;
+    }
+
+    static std::uint64_t row_key(Hit hit) { return hit & 0xFFFFFFFFFFFF; }
+
+    // By row. Hits come in a few ascending runs, one for each bucket that was read: finds and merges them, two at a
+    // time. Returns which of the two places has the result.
+    Hit* merge_runs(Hit* from, Hit* to, std::size_t count) {
+        runs_.assign(1, 0);
+        for (std::size_t i = 1; i < count; ++i)
+            if (row_key(from[i]) < row_key(from[i - 1])) runs_.push_back(i);
+        runs_.push_back(count);
+        while (runs_.size() > 2) {
+            std::size_t kept = 0;
+            for (std::size_t i = 0; i + 1 < runs_.size(); i += 2) {
+                const std::size_t end = i + 2 < runs_.size() ? runs_[i + 2] : runs_[i + 1];
+                merge(from + runs_[i], from + runs_[i + 1], from + end, to + runs_[i]);
+                runs_[kept++] = runs_[i];
+            }
+            runs_[kept++] = count;
+            runs_.resize(kept);
+            std::swap(from, to);
+        }
+        return from;
+    }
+
+    // Which run is ahead changes at random: choosing without a branch is three times as fast. Both ends are merged at
+    // the same time, while each run has two hits left, since one choice has to wait for the one before it.
+    static void merge(const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
+        const Hit* right = middle;
+        Hit* last = to + (end - left);
+        while (middle - left > 1 && end - right > 1) {
+            merge_one(left, right, to);
+            const Hit low = middle[-1], high = end[-1];
+            const bool first = row_key(high) < row_key(low);
+            *--last = first ? low : high;
+            middle -= first;
+            end -= !first;
+        }
+        while (left < middle && right < end) merge_one(left, right, to);
+        to = std::copy(left, middle, to);
+        std::copy(right, end, to);
+    }
+
+    static void merge_one(const Hit*& left, const Hit*& right, Hit*& to) {
+        const Hit low = *left, high = *right;
+        const bool second = row_key(high) < row_key(low);
+        *to++ = second ? high : low;
+        right += second;
+        left += !second;
+    }
+
+    // Distances are small numbers. Where they are few, one pass for each is fastest: it needs neither counts nor
+    // branches. Where they are many, they are counted, and every hit has its place.
+    void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest) {
+        constexpr Distance kFew = 6;
+        if (farthest <= kFew) {
+            // What is of another distance is overwritten by the next; after the last one, it lies past the end.
+            std::size_t kept = 0;
+            for (std::uint64_t distance = 0; distance <= farthest; ++distance)
+                for (std::size_t i = 0; i < count; ++i) {
+                    to[kept] = from[i];
+                    kept += from[i] >> 48 == distance;
+                }
+            return;
+        }
+        starts_.assign(farthest + 2u, 0);
+        for (std::size_t i = 0; i < count; ++i) ++starts_[distance_of(from[i]) + 1u];
+        for (std::size_t d = 1; d < starts_.size(); ++d) starts_[d] += starts_[d - 1];
+        for (std::size_t i = 0; i < count; ++i) to[starts_[distance_of(from[i])]++] = from[i];
+    }
+
+    std::vector<Hit> room_;
+    std::vector<std::size_t> runs_;
+    std::vector<std::uint32_t> starts_;
+};
+
+// The first `limit` (at least 1) of the hits that are offered.
+class FirstHits {
+  public:
+    // Forgets everything. Distances will be at most `radius`.
+    void reset(Distance radius, std::size_t limit) {
+        bound_ = radius;
+        limit_ = limit;
+        hits_.clear();
+        if (limit != kNoLimit) {
+            counts_.assign(radius + 1u, 0);
+            within_bound_ = 0;
+        }
+    }
+
+    // Farther rows need not be offered any more. It shrinks as hits come in.
+    Distance bound() const { return bound_; }
+
+    // Whether rows farther than `distance` cannot be among the first any more.
+    bool full_within(std::size_t distance) const {
+        return limit_ != kNoLimit && bound_ <= distance && within_bound_ >= limit_;
+    }
+
+    // Without a limit, hits may be written here directly.
+    Growing<Hit>& all() { return hits_; }
+
+    void offer(Hit hit, const HitOrder& order) {
+        if (limit_ == kNoLimit) {
+            hits_.push(hit);
+            return;
+        }
+        if (distance_of(hit) > bound_) return;
+        hits_.push(hit);
+        ++counts_[distance_of(hit)];
+        ++within_bound_;
+        while (within_bound_ - counts_[bound_] >= limit_) within_bound_ -= counts_[bound_--];
+        // Hits that came before the bound had shrunk are dropped now and then: constant time a hit.
+        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order);
+    }
+
+    // The hits in order, until anything is done with this or with the sorter.
+    std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order) {
+        if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
+        return sorter.sort(hits_, bound_, order);
+    }
+
+  private:
+    static constexpr std::size_t kSlack = 256;
+
+    void cut(const HitOrder& order) {
+        std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), order);
+        hits_.shrink(limit_);
+        within_bound_ = limit_;
+        std::fill(counts_.begin(), counts_.end(), 0);
+        for (std::size_t i = 0; i < limit_; ++i) ++counts_[distance_of(hits_[i])];
+    }
+
+    Distance bound_ = 0;
+    std::size_t limit_ = kNoLimit;
+    std::size_t within_bound_ = 0;       // hits at most as far as the bound
+    std::vector<std::uint32_t> counts_;  // of them at each distance
+    Growing<Hit> hits_;
+};
+
+// What a query took.
+struct Cost {
+    std::int64_t buckets = 0;      // looked up
+    std::int64_t candidates = 0;   // rows read, one in several buckets counted in each
+    std::int64_t comparisons = 0;  // embedding distances computed
+};
+
+// Hits of many queries: those of query q lie from offsets[q] to offsets[q + 1].
+struct Hits {
+    Growing<std::int64_t> offsets;
+    Growing<std::int64_t> ids;
+    Growing<Distance> distances;
+    Growing<float> embedding_distances;  // empty unless hits were ranked by them
+    Growing<std::int64_t> costs;         // three for each query
+
+    Hits() { offsets.push(0); }
+
+    // Hits of the queries that follow.
+    void append(const Hits& other) {
+        const std::int64_t before = offsets[offsets.size() - 1];
+        for (std::size_t q = 1; q < other.offsets.size(); ++q) offsets.push(before + other.offsets[q]);
+        ids.append(other.ids);
+        distances.append(other.distances);
+        embedding_distances.append(other.embedding_distances);
+        costs.append(other.costs);
+    }
+
+    // Makes room for as many hits a query as there were so far: growing again and again would touch memory twice.
+    void expect(std::size_t queries_done, std::size_t queries_left) {
+        const std::size_t more = ids.size() / queries_done * queries_left * 9 / 8;
+        ids.reserve(ids.size() + more);
+        distances.reserve(distances.size() + more);
+    }
+
+    void end_query(const Cost& cost) {
+        offsets.push(static_cast<std::int64_t>(ids.size()));
+        std::int64_t* numbers = costs.extend(3);
+        numbers[0] = cost.buckets, numbers[1] = cost.candidates, numbers[2] = cost.comparisons;
+    }
+};
+
+}  // namespace hamtarget

@@ -1,0 +1,72 @@
+"""Embeddings that are kept with the codes, to rank hits better (HDT-E in the paper, section 2.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import check_finite
+from hamtarget.errors import DtypeError, InputError, ShapeError
+
+ElementName = Literal["float32", "float16", "int8"]
+MetricName = Literal["l2", "cosine", "dot"]
+
+# Sums of int8 products stay within 32 bits.
+MAX_DIMS = 16_384
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What the embeddings of an index are.
+
+    Attributes:
+        n_dims: numbers in a row, 1 to 16,384.
+        dtype: float32, float16 (half the memory) or int8 (a quarter, and about three times as fast).
+        metric: smaller is closer for all of them: "l2" is the Euclidean distance, "cosine" is 1 - cosine (1 for a row
+            of zeros), "dot" is the negative inner product.
+    """
+
+    n_dims: int
+    dtype: ElementName = "float32"
+    metric: MetricName = "l2"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n_dims, int) or isinstance(self.n_dims, bool):
+            raise DtypeError(f"n_dims is {self.n_dims!r}; expected an integer")
+        if not 1 <= self.n_dims <= MAX_DIMS:
+            raise InputError(f"n_dims is {self.n_dims}; expected 1 to {MAX_DIMS:,}")
+        for name, value, known in (("dtype", self.dtype, ElementName), ("metric", self.metric, MetricName)):
+            if value not in get_args(known):
+                raise InputError(f"{name} is {value!r}; expected one of {', '.join(get_args(known))}")
+
+    def check(self, rows: ArrayLike, *, n_rows: int, name: str = "embeddings") -> NDArray[Any]:
+        """`rows` as a contiguous (n_rows, n_dims) array of this dtype.
+
+        Raises:
+            DtypeError: int8 meets another dtype; floats of any width are converted.
+            ShapeError: there are not `n_rows` rows of `n_dims` numbers.
+            NotFiniteError: some number is NaN or infinite, perhaps only once it is converted.
+        """
+        array = np.asarray(rows)
+        if array.ndim == 1:
+            array = array[None, :]
+        if array.ndim != 2:
+            raise ShapeError(f"{name} have {array.ndim} dimensions; expected 2: (rows, {self.n_dims})")
+        if array.shape != (n_rows, self.n_dims):
+            raise ShapeError(f"{name} have shape {array.shape}; expected {(n_rows, self.n_dims)}: a row for each code")
+        if self.dtype == "int8" and array.dtype != np.int8:
+            raise DtypeError(f"{name} have dtype {array.dtype}; expected int8: scale and round them first")
+        if self.dtype != "int8" and array.dtype.kind != "f":
+            raise DtypeError(f"{name} have dtype {array.dtype}; expected {self.dtype} or another float")
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, dtype=self.dtype)
+        check_finite(array, name=name)
+        return array
+
+    def check_queries(self, queries: ArrayLike, *, n_rows: int) -> NDArray[Any]:
+        """The same for queries, which stay float32 where rows are float16."""
+        wide = "float32" if self.dtype == "float16" else self.dtype
+        return Embeddings(self.n_dims, wide, self.metric).check(queries, n_rows=n_rows, name="queries")
