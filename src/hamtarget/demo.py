@@ -24,7 +24,7 @@ from hamtarget.learn import HashEncoder
 from hamtarget.learn import Progress as TrainingProgress
 from hamtarget.paper.provenance import provenance, write_json
 from hamtarget.protocol import Encoder
-from hamtarget.search import FlatIndex, Hits
+from hamtarget.search import Hits, MultiIndex
 
 SHOWN_QUERIES = 5
 SHOWN_HITS = 9
@@ -77,7 +77,7 @@ def main() -> None:
     console.print(_table(scores, arguments.bits, arguments.radius))
 
     queries = _one_of_each_class(sample.query_labels)
-    index = FlatIndex(arguments.bits)
+    index = MultiIndex(arguments.bits, arguments.radius)
     index.add(np.arange(len(sample.images)), encoder.encode(sample.images))
     # Several queries at once give Hits; one alone would give its hits themselves.
     found = cast(Hits, index.nearest(encoder.encode(sample.query_images[queries]), SHOWN_HITS))
