@@ -66,8 +66,8 @@ class Searcher {
   private:
     // So many queries read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
-    // So many queries have their buckets fetched at a time.
-    static constexpr std::size_t kGroup = 16;
+    // So many buckets are being fetched at a time.
+    static constexpr std::size_t kAhead = 8;
     static constexpr std::size_t kKeys = 32;
 
     struct Scan {
@@ -97,71 +97,67 @@ class Searcher {
         for (std::size_t q = finished; q < n_queries_; ++q) finish(q, hits);
     }
 
-    // Steps that flip no bit, for all queries: one bucket of each table. Returns how many queries, from the first on,
-    // are finished.
+    // Steps that flip no bit, for all queries: one bucket of each table. While a bucket is read, the same bucket of a
+    // later query is being fetched from memory, and the place of an even later one's in the directory. A CPU drops what
+    // it is asked to fetch while too much is under way: so it is asked a little at a time.
+    // Returns how many queries, from the first on, are finished.
     std::size_t first_steps(Hits& hits) {
+        lookup_tables_.clear();
         n_steps_ = std::min<std::size_t>(request_.radius + 1u, n_tables_);
-        lookups_.resize(kGroup * tabled_.size() * n_steps_);
+        for (const std::size_t p : tabled_)
+            for (std::size_t j = 0; j < n_steps_; ++j) lookup_tables_.push_back(&manifest_.parts[p].segment->tables[j]);
+        const std::size_t n_lookups = lookup_tables_.size();
+        const std::size_t ahead = n_lookups ? std::clamp<std::size_t>(kAhead / n_lookups, 1, kAhead) : 0;
+        lookups_.resize(n_queries_ * n_lookups);
+        for (std::size_t q = 0; q < std::min(2 * ahead, n_queries_); ++q)
+            for (std::size_t i = 0; i < n_lookups; ++i) look_up(q, i);
+        for (std::size_t q = 0; q < std::min(ahead, n_queries_); ++q)
+            for (std::size_t i = 0; i < n_lookups; ++i) fetch(q, i);
+
         // Queries that wait for a scan, and those after them, are finished in turn when it is done.
         bool waits = grows() || tabled_.size() < manifest_.parts.size();
         std::size_t finished = 0;
-        for (std::size_t start = 0; start < n_queries_; start += kGroup) {
-            const std::size_t stop = std::min(start + kGroup, n_queries_);
-            look_up(start, stop);
-            for (std::size_t q = start; q < stop; ++q) {
-                found_[q].reset(request_.radius, request_.limit);
-                read(q, lookups_.data() + (q - start) * tabled_.size() * n_steps_);
-                waits |= scanning_[q];
-                if (waits) continue;
-                finish(q, hits);
-                ++finished;
-                // The next query uses the same memory, which is in the cache.
-                if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
-            }
+        for (std::size_t q = 0; q < n_queries_; ++q) {
+            found_[q].reset(request_.radius, request_.limit);
+            read(q, ahead);
+            waits |= scanning_[q];
+            if (waits) continue;
+            finish(q, hits);
+            ++finished;
+            // The next query uses the same memory, which is in the cache.
+            if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
         }
         return finished;
     }
 
-    // Finds the buckets of a group of queries, and has them fetched from memory. Each loop asks for much at once, so
-    // that waiting for one thing is waiting for all of them.
-    void look_up(std::size_t start, std::size_t stop) {
-        Lookup* at = lookups_.data();
-        for (std::size_t q = start; q < stop; ++q)
-            for (const std::size_t p : tabled_)
-                for (std::size_t j = 0; j < n_steps_; ++j, ++at) {
-                    const Table& table = manifest_.parts[p].segment->tables[j];
-                    at->key = table.key.of(query(q));
-                    at->span = bucket(table, at->key);
-                }
-        const auto each = [&](auto act) {
-            const Lookup* lookup = lookups_.data();
-            for (std::size_t q = start; q < stop; ++q)
-                for (const std::size_t p : tabled_)
-                    for (std::size_t j = 0; j < n_steps_; ++j, ++lookup)
-                        act(manifest_.parts[p].segment->tables[j], lookup->span);
-        };
-        // Prefetching does nothing where an address is not in the address cache (Zen 4): reading puts it there.
-        each([&](const Table& table, Span span) {
-            const std::size_t place = std::min<std::size_t>(span.start, table.rows.size() - 1);
-            touch(table.codes.data() + place * layout_.n_bytes);
-            touch(table.rows.data() + place);
-        });
-        each([&](const Table& table, Span span) { prefetch(table, span); });
+    HAMTARGET_INLINE void look_up(std::size_t q, std::size_t i) {
+        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
+        lookup.key = lookup_tables_[i]->key.of(query(q));
+        __builtin_prefetch(lookup_tables_[i]->offsets.data() + lookup.key);
     }
 
-    static void touch(const void* address) { static_cast<void>(*static_cast<const volatile char*>(address)); }
+    HAMTARGET_INLINE void fetch(std::size_t q, std::size_t i) {
+        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
+        lookup.span = bucket(*lookup_tables_[i], lookup.key);
+        prefetch(*lookup_tables_[i], lookup.span);
+    }
 
-    void read(std::size_t q, const Lookup* at) {
+    void read(std::size_t q, std::size_t ahead) {
+        std::size_t i = 0;
         for (const std::size_t p : tabled_) {
+            const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
             double rows = 0;
-            for (std::size_t j = 0; j < n_steps_; ++j) rows += at[j].span.size();
-            if (rows * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows)) {
+            for (std::size_t j = 0; j < n_steps_; ++j) rows += static_cast<double>(lookups[j].span.size());
+            const bool scans = rows * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows);
+            if (scans) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
-            } else {
-                for (std::size_t j = 0; j < n_steps_; ++j) read_bucket(p, j, at[j].span, q, at);
             }
-            at += n_steps_;
+            for (std::size_t j = 0; j < n_steps_; ++j, ++i) {
+                if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
+                if (q + ahead < n_queries_) fetch(q + ahead, i);
+                if (!scans) read_bucket(p, j, lookups[j].span, q, lookups);
+            }
         }
     }
 
@@ -212,14 +208,15 @@ class Searcher {
 
     static Span bucket(const Table& table, std::uint32_t key) { return {table.offsets[key], table.offsets[key + 1]}; }
 
-    void prefetch(const Table& table, Span span) const {
+    // Inlined always: GCC 12 takes a function that only prefetches for one without effect, and drops the call.
+    HAMTARGET_INLINE void prefetch(const Table& table, Span span) const {
         if (span.start == span.stop) return;
         prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
                        std::size_t{span.stop - span.start} * layout_.n_bytes);
         prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
     }
 
-    static void prefetch_bytes(const void* from, std::size_t n_bytes) {
+    HAMTARGET_INLINE static void prefetch_bytes(const void* from, std::size_t n_bytes) {
         // Of a long bucket, what follows is fetched by the hardware.
         constexpr std::size_t kLine = 64, kLines = 12;
         const char* begin = static_cast<const char*>(from);
@@ -426,7 +423,8 @@ class Searcher {
     std::size_t n_steps_ = 0;               // that flip no bit
 
     // Memory that is used again and again.
-    std::vector<Lookup> lookups_;  // of a group of queries, for each table
+    std::vector<const Table*> lookup_tables_;  // tables in which every query has one bucket read
+    std::vector<Lookup> lookups_;              // of each query, for each of them
     HitSorter sorter_;
     std::vector<RankedHit> ranked_;
     BucketOrder buckets_;
