@@ -95,8 +95,7 @@ template <int words>
         __mmask8 found = _mm512_mask_cmple_epu64_mask(here, distances, widest);
         if (!found) continue;
         found = avx512_unseen<words>(scan, bytes, eight.differing(bytes, 0, left), found);
-        const __m512i numbers =
-            _mm512_cvtepu32_epi64(_mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, rows + i)));
+        const __m512i numbers = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, rows + i)));
         const __m512i all = _mm512_or_si512(_mm512_or_si512(_mm512_slli_epi64(distances, 48), numbers), stamp);
         // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
         _mm512_storeu_si512(hits + count, _mm512_maskz_compress_epi64(found, all));
