@@ -31,8 +31,9 @@ def figures(results: Results) -> list[dict[str, Any]]:
     rows.append(_at_least(f"exact nearest k=100 against {PEER_FLAT}", "worst of L, S, H", 4, "x", _worst(nearest, min)))
     build = [_build_ratio(results, name) for name in _SETS]
     rows.append(_at_least(f"build against {PEER_MULTI_HASH}", "worst of L, S, H", 4, "x", _worst(build, min)))
-    memory = [row["bytes_a_row"] for row in results.get("memory", []) if row["method"].startswith(MULTI)]
-    rows.append(_at_most("memory a row, ids included", "worst of L, S, H", 48, "bytes", _worst(memory, max)))
+    for method, kind in ((MULTI, "row numbers"), (f"{MULTI} random ids", "random 63-bit numbers")):
+        memory = [row["bytes_a_row"] for row in results.get("memory", []) if row["method"] == method]
+        rows.append(_at_most(f"memory a row, ids are {kind}", "worst of L, S, H", 48, "bytes", _worst(memory, max)))
     rows.append(_at_least("queries a second at 10 times the rows", "L x 10", 1 / 3, "of L", _growth(results)))
     for name, bar in (("128 bits", 8), ("256 bits", 5)):
         value = _ratio(_rows(results, name, "radius_search"), _is(MULTI), _is(PEER_MULTI_HASH))

@@ -117,7 +117,6 @@ class Growing {
     T& operator[](std::size_t index) const { return data_[index]; }
 
   private:
-
     void swap(Growing& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);

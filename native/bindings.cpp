@@ -43,7 +43,8 @@ template <class Values>
 auto array_of(Values&& values) {
     using T = std::remove_reference_t<decltype(values[0])>;
     auto* owned = new std::remove_reference_t<Values>(std::move(values));
-    nb::capsule owner(owned, [](void* pointer) noexcept { delete static_cast<std::remove_reference_t<Values>*>(pointer); });
+    nb::capsule owner(owned,
+                      [](void* pointer) noexcept { delete static_cast<std::remove_reference_t<Values>*>(pointer); });
     return Output<T>(owned->data(), {owned->size()}, owner);
 }
 
@@ -169,9 +170,9 @@ void set_item(nb::handle tuple, std::size_t index, T value) {
 
 // One query: its hits as a `hits_type` of `hit_type` (kinds of tuple, of any number of items and of 3), and its costs.
 std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
-                                                                           const Search& search,
-                                                                           nb::type_object hits_type,
-                                                                           nb::type_object hit_type) {
+                                                                            const Search& search,
+                                                                            nb::type_object hits_type,
+                                                                            nb::type_object hit_type) {
     const Hits found = hits_of(index, search, 1);
     nb::object hits = new_tuple(hits_type, found.ids.size());
     for (std::size_t i = 0; i < found.ids.size(); ++i) {
@@ -227,9 +228,8 @@ NB_MODULE(_native, module) {
                "Rows of the codes within `radius` of one query, and their distances, in the order of the rows.");
 
     nb::class_<Search>(module, "Search", "What to look for.")
-        .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>,
-                      std::optional<Input<bool, 1>>, std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>,
-                      std::size_t>(),
+        .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,
+                      std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>, std::size_t>(),
              "queries"_a.noconvert(), "radius"_a, "limit"_a = nb::none(), "filter_ids"_a = nb::none(),
              "filter_mask"_a = nb::none(), "rerank"_a = 0, "embeddings"_a = nb::none(), "logits"_a = nb::none(),
              "budget"_a = 0)
@@ -245,18 +245,20 @@ NB_MODULE(_native, module) {
         .value("dot", Metric::kDot);
 
     nb::class_<MultiIndex>(module, "MultiIndex", "Rows and the tables that find them; without tables, a linear scan.")
-        .def("__init__",
-             [](MultiIndex* self, std::size_t n_bytes, std::size_t n_tables, std::size_t radius, std::size_t n_dims,
-                Element element, Metric metric, const std::optional<std::string>& kernel) {
-                 new (self) MultiIndex({n_bytes, n_tables, 0}, radius, {n_dims, element, metric}, kernel_of(kernel));
-             },
-             "n_bytes"_a, "n_tables"_a, "radius"_a, "n_dims"_a = 0, "element"_a = Element::kFloat32,
-             "metric"_a = Metric::kEuclidean, "kernel"_a = nb::none())
+        .def(
+            "__init__",
+            [](MultiIndex* self, std::size_t n_bytes, std::size_t n_tables, std::size_t radius, std::size_t n_dims,
+               Element element, Metric metric, const std::optional<std::string>& kernel) {
+                new (self) MultiIndex({n_bytes, n_tables, 0}, radius, {n_dims, element, metric}, kernel_of(kernel));
+            },
+            "n_bytes"_a, "n_tables"_a, "radius"_a, "n_dims"_a = 0, "element"_a = Element::kFloat32,
+            "metric"_a = Metric::kEuclidean, "kernel"_a = nb::none())
         .def("add", &add, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
         .def("delete", &erase, "ids"_a.noconvert())
         .def("replace", &replace, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
         .def("get", &get, "ids"_a.noconvert(), "Codes and embeddings, as bytes one after another.")
-        .def("ids", [](const MultiIndex& index) { return array_of(index.ids()); }, "All ids, ascending.")
+        .def(
+            "ids", [](const MultiIndex& index) { return array_of(index.ids()); }, "All ids, ascending.")
         .def("compact", &MultiIndex::compact, nb::call_guard<nb::gil_scoped_release>())
         .def("search", &search_batch, "search"_a, "n_threads"_a,
              "Offsets, ids, distances, embedding distances, and three costs for each query.")

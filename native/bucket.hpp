@@ -36,6 +36,13 @@ struct BucketScan {
     const Lookup* keys;              // the numbers of those buckets
 };
 
+// Whether an earlier table has the row in the query's own bucket.
+inline bool is_seen(const BucketScan& scan, const std::uint8_t* code) {
+    for (std::size_t j = 0; j < scan.earlier.size(); ++j)
+        if (scan.earlier[j].key.of(code) == scan.keys[j].key) return true;
+    return false;
+}
+
 // Where kernels put what they find.
 struct KernelRoom {
     std::uint32_t positions[kBlockRows + kKernelSlack];
@@ -55,18 +62,18 @@ namespace kernels {
 template <int words>
 [[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask8 avx512_unseen(const BucketScan& scan, const std::uint8_t* codes,
                                                              __m512i differing, __mmask8 found) {
-    for (std::size_t j = 0; j < scan.earlier.size(); ++j) {
-        const KeyBits& key = scan.earlier[j].key;
-        if constexpr (words == 1) {
+    if constexpr (words == 1) {
+        for (const Table& table : scan.earlier) {
+            const KeyBits& key = table.key;
             const __m512i substring =
                 _mm512_and_si512(_mm512_srlv_epi64(differing, broadcast(key.shift())), broadcast(key.mask()));
             const __m512i folded = _mm512_xor_si512(substring, _mm512_srlv_epi64(substring, broadcast(key.length())));
             found = _mm512_mask_test_epi64_mask(found, folded, broadcast((1ULL << key.length()) - 1));
-        } else {
-            for (unsigned rows = found; rows; rows &= rows - 1) {
-                const int row = std::countr_zero(rows);
-                if (key.of(codes + 8 * words * row) == scan.keys[j].key) found ^= static_cast<__mmask8>(1 << row);
-            }
+        }
+    } else {
+        for (unsigned rows = found; rows; rows &= rows - 1) {
+            const int row = std::countr_zero(rows);
+            if (is_seen(scan, codes + 8 * words * row)) found ^= static_cast<__mmask8>(1 << row);
         }
     }
     return found;
@@ -88,8 +95,7 @@ template <int words>
         __mmask8 found = _mm512_mask_cmple_epu64_mask(here, distances, widest);
         if (!found) continue;
         found = avx512_unseen<words>(scan, bytes, eight.differing(bytes, 0, left), found);
-        const __m512i numbers =
-            _mm512_cvtepu32_epi64(_mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, rows + i)));
+        const __m512i numbers = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, rows + i)));
         const __m512i all = _mm512_or_si512(_mm512_or_si512(_mm512_slli_epi64(distances, 48), numbers), stamp);
         // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
         _mm512_storeu_si512(hits + count, _mm512_maskz_compress_epi64(found, all));
@@ -123,10 +129,8 @@ inline void new_hits(const Kernel& kernel, const BucketScan& scan, Codes codes, 
         const std::size_t count = kernel.within(scan.query, block, scan.radius, room.positions, room.distances);
         for (std::size_t i = 0; i < count; ++i) {
             const std::uint8_t* code = block.row(room.positions[i]);
-            bool seen = false;
-            for (std::size_t j = 0; j < scan.earlier.size(); ++j) seen |= scan.earlier[j].key.of(code) == scan.keys[j].key;
             to[kept] = hit_of(room.distances[i], scan.part, rows[start + room.positions[i]]);
-            kept += !seen;
+            kept += !is_seen(scan, code);
         }
     }
     hits.shrink(before + kept);

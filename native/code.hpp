@@ -137,8 +137,8 @@ inline void portable_distances(const std::uint8_t* query, Codes rows, Distance* 
 
 // Bits set in each 64-bit lane: two table look-ups a byte (Mula, Kurz, Lemire 2018), then sums of 8 bytes.
 [[HAMTARGET_AVX2]] HAMTARGET_INLINE __m256i avx2_popcount(__m256i lanes) {
-    const __m256i nibble_counts = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    const __m256i nibble_counts =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
     const __m256i low_nibbles = _mm256_set1_epi8(15);
     const __m256i low = _mm256_and_si256(lanes, low_nibbles);
     const __m256i high = _mm256_and_si256(_mm256_srli_epi16(lanes, 4), low_nibbles);
@@ -193,7 +193,8 @@ struct EightRows {
     }
 
     // Bits that differ in 64 bytes of the rows, of which only the first `n_rows` rows are there.
-    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i differing(const std::uint8_t* rows, int part, std::size_t n_rows) const {
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i differing(const std::uint8_t* rows, int part,
+                                                            std::size_t n_rows) const {
         const int left = static_cast<int>(n_rows) * words - 8 * part;
         const auto lanes = static_cast<__mmask8>(left >= 8 ? 0xFF : left <= 0 ? 0 : (1 << left) - 1);
         return _mm512_xor_si512(_mm512_maskz_loadu_epi64(lanes, rows + 64 * part), wanted);
@@ -225,11 +226,13 @@ struct EightRows {
 };
 
 template <int words>
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_distances_by_eight(const std::uint8_t* query, Codes rows, Distance* result) {
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_distances_by_eight(const std::uint8_t* query, Codes rows,
+                                                                     Distance* result) {
     const auto eight = EightRows<words>::of(query);
     std::size_t i = 0;
     for (; i + 8 <= rows.n_rows; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i), _mm512_cvtepi64_epi16(eight.distances(rows.bytes + 8 * words * i, 8)));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i),
+                         _mm512_cvtepi64_epi16(eight.distances(rows.bytes + 8 * words * i, 8)));
     word_distances(query, rows.slice(i, rows.n_rows - i), result + i);
 }
 
@@ -280,16 +283,19 @@ template <int words>
     for (; i + 32 <= rows.n_rows; i += 32) {
         __m512i here[4];
         for (int k = 0; k < 4; ++k) here[k] = eight.distances(rows.bytes + 8 * words * (i + 8 * k), 8);
-        const __m512i nearest = _mm512_min_epu64(_mm512_min_epu64(here[0], here[1]), _mm512_min_epu64(here[2], here[3]));
+        const __m512i nearest =
+            _mm512_min_epu64(_mm512_min_epu64(here[0], here[1]), _mm512_min_epu64(here[2], here[3]));
         if (!_mm512_cmple_epu64_mask(nearest, widest)) continue;
         for (int k = 0; k < 4; ++k)
-            count += avx512_keep(_mm512_cmple_epu64_mask(here[k], widest), i + 8 * k, here[k], positions + count, distances + count);
+            count += avx512_keep(_mm512_cmple_epu64_mask(here[k], widest), i + 8 * k, here[k], positions + count,
+                                 distances + count);
     }
     for (; i < rows.n_rows; i += 8) {
         const std::size_t left = std::min<std::size_t>(8, rows.n_rows - i);
         const __m512i here = eight.distances(rows.bytes + 8 * words * i, left);
         const auto there = static_cast<__mmask8>((1u << left) - 1);
-        count += avx512_keep(_mm512_mask_cmple_epu64_mask(there, here, widest), i, here, positions + count, distances + count);
+        count += avx512_keep(_mm512_mask_cmple_epu64_mask(there, here, widest), i, here, positions + count,
+                             distances + count);
     }
     return count;
 }

@@ -50,8 +50,8 @@ class PartReader {
 
         const auto key_lengths = file_->section<std::uint32_t>(name(part_, "key_bits"));
         if (!key_lengths.empty() && key_lengths.size() != layout_.n_tables)
-            reject("part " + std::to_string(part_) + " has " + std::to_string(key_lengths.size()) + " tables; expected " +
-                   std::to_string(layout_.n_tables));
+            reject("part " + std::to_string(part_) + " has " + std::to_string(key_lengths.size()) +
+                   " tables; expected " + std::to_string(layout_.n_tables));
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
             segment.tables.push_back(read_table(segment, j, key_lengths[j]));
         segment.places = array<std::uint32_t>(name(part_, "places"), segment.tables.empty() ? 0 : n_rows);
@@ -85,8 +85,9 @@ class PartReader {
         const Array<const std::uint32_t> above = array<std::uint32_t>(name(part_, "ids_above"));
         const bool wide = above.empty() && n_rows > 1 && ids.size() == n_rows;
         if (!wide && (ids.size() != 1 || (!above.empty() && above.size() != n_rows)))
-            reject("sections '" + name(part_, "ids") + "' and '" + name(part_, "ids_above") + "' have the wrong length");
-        if (!wide && n_rows > 1 && ids[0] > IdColumn::kMaxBase)
+            reject("sections '" + name(part_, "ids") + "' and '" + name(part_, "ids_above") +
+                   "' have the wrong length");
+        if (!wide && (n_rows > 1 || !above.empty()) && ids[0] > IdColumn::kMaxBase)
             reject("the ids of part " + std::to_string(part_) + " are too large");
         const IdColumn column = wide ? IdColumn(ids) : above.empty() ? IdColumn(ids[0]) : IdColumn(ids[0], above);
         for (std::size_t row = 1; row < n_rows; ++row)
@@ -97,7 +98,8 @@ class PartReader {
     void check_rows(const Array<const std::uint32_t>& rows, std::size_t n_rows, const std::string& section) const {
         for (std::size_t i = 0; i < rows.size(); ++i)
             if (rows[i] >= n_rows)
-                reject("section '" + section + "' names row " + std::to_string(rows[i]) + " of " + std::to_string(n_rows));
+                reject("section '" + section + "' names row " + std::to_string(rows[i]) + " of " +
+                       std::to_string(n_rows));
     }
 
     Table read_table(const Segment& segment, std::size_t j, std::size_t key_length) const {
@@ -109,8 +111,7 @@ class PartReader {
         Table table;
         table.key = {start, stop, key_length, layout_.n_bytes};
         table.offsets = array<std::uint32_t>(name(part_, j, "offsets"), (std::size_t{1} << key_length) + 1);
-        table.codes =
-            j == 0 ? segment.codes : array<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes);
+        table.codes = j == 0 ? segment.codes : array<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes);
         table.rows = array<std::uint32_t>(name(part_, j, "rows"), n_rows);
         check_rows(table.rows, n_rows, name(part_, j, "rows"));
         const std::size_t last = table.offsets.size() - 1;
@@ -124,7 +125,8 @@ class PartReader {
     void read_deleted(Part& part) const {
         const auto words = file_->section<std::uint64_t>(name(part_, "deleted"));
         if (words.empty()) return;
-        if (words.size() != (part.n_rows + 63) / 64) reject("section '" + name(part_, "deleted") + "' has the wrong length");
+        if (words.size() != (part.n_rows + 63) / 64)
+            reject("section '" + name(part_, "deleted") + "' has the wrong length");
         if (part.n_rows % 64 && words.back() >> (part.n_rows % 64))
             reject("section '" + name(part_, "deleted") + "' names rows past the last");
         for (const std::uint64_t word : words) part.n_deleted += static_cast<std::size_t>(std::popcount(word));
@@ -167,7 +169,8 @@ inline void save_index(const MultiIndex& index, const std::filesystem::path& pat
         writer.add<std::uint8_t>(name(p, "codes"), span_of(segment.codes));
         writer.add<std::uint8_t>(name(p, "embeddings"), span_of(segment.embeddings));
         writer.add<std::uint32_t>(name(p, "places"), span_of(segment.places));
-        for (const Table& table : segment.tables) key_lengths[p].push_back(static_cast<std::uint32_t>(table.key.length()));
+        for (const Table& table : segment.tables)
+            key_lengths[p].push_back(static_cast<std::uint32_t>(table.key.length()));
         writer.add<std::uint32_t>(name(p, "key_bits"), key_lengths[p]);
         for (std::size_t j = 0; j < segment.tables.size(); ++j) {
             writer.add<std::uint32_t>(name(p, j, "offsets"), span_of(segment.tables[j].offsets));

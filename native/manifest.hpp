@@ -106,7 +106,8 @@ void match_ids(const Part& part, const IdList& list, Found found) {
     std::size_t row = 0;
     for (std::size_t rank = 0; rank < list.size() && row < part.n_rows; ++rank) {
         row = lower_row(segment, list.at(rank), row);
-        if (row < part.n_rows && segment.ids[row] == list.at(rank) && !part.is_deleted(row)) found(list.place(rank), row);
+        if (row < part.n_rows && segment.ids[row] == list.at(rank) && !part.is_deleted(row))
+            found(list.place(rank), row);
     }
 }
 
@@ -114,7 +115,10 @@ void match_ids(const Part& part, const IdList& list, Found found) {
 class GatheredRows {
   public:
     GatheredRows(const Layout& layout, std::size_t n_rows)
-        : layout_(layout), codes_(n_rows * layout.n_bytes), ids_(n_rows), embeddings_(n_rows * layout.embedding_bytes) {}
+        : layout_(layout),
+          codes_(n_rows * layout.n_bytes),
+          ids_(n_rows),
+          embeddings_(n_rows * layout.embedding_bytes) {}
 
     void append(const Part& part) {
         const Segment& segment = *part.segment;
@@ -151,7 +155,8 @@ inline constexpr std::size_t kMaxParts = 1000;
 
 inline Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order) {
     if (rows.codes.n_rows > 0xFFFFFFFEu) throw InputError("more than 4,294,967,294 rows in one index; split it");
-    return {std::make_shared<const Segment>(build_segment(layout, rows, order)), rows.codes.n_rows, 0, nullptr, nullptr};
+    return {std::make_shared<const Segment>(build_segment(layout, rows, order)), rows.codes.n_rows, 0, nullptr,
+            nullptr};
 }
 
 // One part of all live rows of these.

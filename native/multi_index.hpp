@@ -100,7 +100,8 @@ class MultiIndex {
         const IdList list(unique.data(), unique.size());
         std::vector<std::pair<const Segment*, std::size_t>> places(unique.size());
         for (const Part& part : now->parts)
-            match_ids(part, list, [&](std::size_t place, std::size_t row) { places[place] = {part.segment.get(), row}; });
+            match_ids(part, list,
+                      [&](std::size_t place, std::size_t row) { places[place] = {part.segment.get(), row}; });
         const std::size_t width = layout_.embedding_bytes;
         for (std::size_t i = 0; i < count; ++i) {
             const auto [segment, row] = places[list.find(ids[i])];
@@ -170,8 +171,7 @@ class MultiIndex {
     void drop_deleted(Manifest& manifest) const {
         std::erase_if(manifest.parts, [](const Part& part) { return part.n_live() == 0; });
         for (Part& part : manifest.parts)
-            if (!part.delta && part.n_deleted > part.n_live())
-                part = merged_part(layout_, {part});
+            if (!part.delta && part.n_deleted > part.n_live()) part = merged_part(layout_, {part});
     }
 
     void append(Manifest& manifest, const RowsView& rows, const IdList& list) const {
@@ -203,7 +203,8 @@ class MultiIndex {
         segment.codes = delta.codes;
         segment.ids = IdColumn(Array<const std::int64_t>(delta.ids));
         segment.embeddings = delta.embeddings;
-        return {std::make_shared<const Segment>(std::move(segment)), 0, 0, nullptr, std::make_shared<const Delta>(delta)};
+        return {std::make_shared<const Segment>(std::move(segment)), 0, 0, nullptr,
+                std::make_shared<const Delta>(delta)};
     }
 
     // Writes past the rows that any published manifest counts.

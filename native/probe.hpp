@@ -58,7 +58,8 @@ class BucketOrder {
             }
         }
         std::uint32_t flipped = 0;
-        for (std::uint32_t bits = state.bits; bits; bits &= bits - 1) flipped |= 1u << table.bits[std::countr_zero(bits)];
+        for (std::uint32_t bits = state.bits; bits; bits &= bits - 1)
+            flipped |= 1u << table.bits[std::countr_zero(bits)];
         return Bucket{state.table, flipped};
     }
 

@@ -38,10 +38,10 @@ struct Request {
     Distance radius = 0;
     std::size_t limit = kNoLimit;
     std::optional<Filter> filter;
-    std::size_t rerank = 0;                     // closest so many hits by embedding; 0: order by code
-    const std::uint8_t* embeddings = nullptr;   // of the queries, where hits are re-ranked
-    const float* logits = nullptr;              // of the queries, where buckets are probed: n_bits each
-    std::size_t budget = 0;                     // rows that probing may read for a query
+    std::size_t rerank = 0;                    // closest so many hits by embedding; 0: order by code
+    const std::uint8_t* embeddings = nullptr;  // of the queries, where hits are re-ranked
+    const float* logits = nullptr;             // of the queries, where buckets are probed: n_bits each
+    std::size_t budget = 0;                    // rows that probing may read for a query
 };
 
 // Costs, in rows of a linear scan (about 0.1 ns): a bucket far away in memory, and a row in it.

@@ -85,25 +85,26 @@ HAMTARGET_INLINE float widened(std::uint16_t half) {
 }
 
 // The same five functions, compiled for one kind of CPU.
-#define HAMTARGET_EMBEDDING_KERNEL(NAME, ...)                                                                      \
-    __VA_ARGS__ inline float NAME##_dot(const float* a, const float* b, std::size_t n) {                           \
-        return float_sum(n, [=](std::size_t i) __attribute__((always_inline)) { return a[i] * b[i]; });            \
-    }                                                                                                              \
-    __VA_ARGS__ inline float NAME##_squares(const float* a, const float* b, std::size_t n) {                       \
-        return float_sum(n, [=](std::size_t i) __attribute__((always_inline)) { return (a[i] - b[i]) * (a[i] - b[i]); }); \
-    }                                                                                                              \
-    __VA_ARGS__ inline std::int32_t NAME##_dot8(const std::int8_t* a, const std::int8_t* b, std::size_t n) {       \
-        std::int32_t sum = 0;                                                                                      \
-        for (std::size_t i = 0; i < n; ++i) sum += static_cast<std::int16_t>(a[i]) * static_cast<std::int16_t>(b[i]); \
-        return sum;                                                                                                \
-    }                                                                                                              \
-    __VA_ARGS__ inline std::int32_t NAME##_squares8(const std::int8_t* a, const std::int8_t* b, std::size_t n) {   \
-        std::int32_t sum = 0;                                                                                      \
-        for (std::size_t i = 0; i < n; ++i) {                                                                      \
-            const auto difference = static_cast<std::int16_t>(a[i] - b[i]);                                        \
-            sum += difference * difference;                                                                        \
-        }                                                                                                          \
-        return sum;                                                                                                \
+#define HAMTARGET_EMBEDDING_KERNEL(NAME, ...)                                                                          \
+    __VA_ARGS__ inline float NAME##_dot(const float* a, const float* b, std::size_t n) {                               \
+        return float_sum(n, [=](std::size_t i) __attribute__((always_inline)) { return a[i] * b[i]; });                \
+    }                                                                                                                  \
+    __VA_ARGS__ inline float NAME##_squares(const float* a, const float* b, std::size_t n) {                           \
+        return float_sum(n,                                                                                            \
+                         [=](std::size_t i) __attribute__((always_inline)) { return (a[i] - b[i]) * (a[i] - b[i]); }); \
+    }                                                                                                                  \
+    __VA_ARGS__ inline std::int32_t NAME##_dot8(const std::int8_t* a, const std::int8_t* b, std::size_t n) {           \
+        std::int32_t sum = 0;                                                                                          \
+        for (std::size_t i = 0; i < n; ++i) sum += static_cast<std::int16_t>(a[i]) * static_cast<std::int16_t>(b[i]);  \
+        return sum;                                                                                                    \
+    }                                                                                                                  \
+    __VA_ARGS__ inline std::int32_t NAME##_squares8(const std::int8_t* a, const std::int8_t* b, std::size_t n) {       \
+        std::int32_t sum = 0;                                                                                          \
+        for (std::size_t i = 0; i < n; ++i) {                                                                          \
+            const auto difference = static_cast<std::int16_t>(a[i] - b[i]);                                            \
+            sum += difference * difference;                                                                            \
+        }                                                                                                              \
+        return sum;                                                                                                    \
     }
 
 HAMTARGET_EMBEDDING_KERNEL(portable)
@@ -221,7 +222,8 @@ void rerank(std::span<const Hit> hits, std::size_t count, const HitOrder& order,
         if (i + kAhead < hits.size()) __builtin_prefetch(row_of(hits[i + kAhead]));
         const float found = distance(row_of(hits[i]));
         // Numbers too large for float32 give no number; sorting needs one.
-        ranked.push_back({std::isnan(found) ? std::numeric_limits<float>::infinity() : found, hits[i], order.id(hits[i])});
+        ranked.push_back(
+            {std::isnan(found) ? std::numeric_limits<float>::infinity() : found, hits[i], order.id(hits[i])});
     }
     if (ranked.size() > count) {
         std::nth_element(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count), ranked.end());

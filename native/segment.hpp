@@ -26,9 +26,9 @@ inline constexpr std::size_t kMaxKeyBits = 28;
 
 // How a code is cut, and what is kept with it. The same for all rows of an index.
 struct Layout {
-    std::size_t n_bytes = 0;            // of a code
-    std::size_t n_tables = 0;           // substrings; 0: every search scans
-    std::size_t embedding_bytes = 0;    // of a row; 0: none
+    std::size_t n_bytes = 0;          // of a code
+    std::size_t n_tables = 0;         // substrings; 0: every search scans
+    std::size_t embedding_bytes = 0;  // of a row; 0: none
 
     friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -97,9 +97,9 @@ inline KeyBits key_bits(const Layout& layout, std::size_t table, std::size_t n_r
 struct Table {
     KeyBits key;
     Array<const std::uint32_t> offsets;
-    Array<const std::uint8_t> codes;   // in place order
-    Array<const std::uint32_t> rows;   // in place order
-    double mean_bucket = 0;            // rows in the bucket of a stored row, on average
+    Array<const std::uint8_t> codes;  // in place order
+    Array<const std::uint32_t> rows;  // in place order
+    double mean_bucket = 0;           // rows in the bucket of a stored row, on average
 };
 
 inline double mean_bucket(const Array<const std::uint32_t>& offsets) {
@@ -199,7 +199,8 @@ inline std::vector<std::uint32_t> id_order(const std::int64_t* ids, std::size_t 
     if (std::is_sorted(ids, ids + count)) return {};
     std::vector<std::uint32_t> order(count);
     std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) { return ids[left] < ids[right]; });
+    std::sort(order.begin(), order.end(),
+              [&](std::uint32_t left, std::uint32_t right) { return ids[left] < ids[right]; });
     return order;
 }
 
