@@ -243,9 +243,11 @@ struct Hits {
         costs.append(other.costs);
     }
 
-    // Makes room for as many hits a query as there were so far: growing again and again would touch memory twice.
+    // Makes room for as many hits a query as there were so far: growing again and again would touch memory twice. Not
+    // more than 320 MB, though: the first queries may be unlike the others.
     void expect(std::size_t queries_done, std::size_t queries_left) {
-        const std::size_t more = ids.size() / queries_done * queries_left * 9 / 8;
+        constexpr std::size_t kMost = std::size_t{1} << 25;
+        const std::size_t more = std::min(ids.size() * 9 / 8 / queries_done * queries_left, kMost);
         ids.reserve(ids.size() + more);
         distances.reserve(distances.size() + more);
     }

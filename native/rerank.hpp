@@ -219,7 +219,7 @@ void rerank(std::span<const Hit> hits, std::size_t count, const HitOrder& order,
     constexpr std::size_t kAhead = 8;
     ranked.clear();
     for (std::size_t i = 0; i < hits.size(); ++i) {
-        if (i + kAhead < hits.size()) __builtin_prefetch(row_of(hits[i + kAhead]));
+        if (i + kAhead < hits.size()) prefetch_bytes(row_of(hits[i + kAhead]), distance.kind().row_bytes());
         const float found = distance(row_of(hits[i]));
         // Numbers too large for float32 give no number; sorting needs one.
         ranked.push_back(

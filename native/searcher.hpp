@@ -203,21 +203,11 @@ class Searcher {
 
     static Span bucket(const Table& table, std::uint32_t key) { return {table.offsets[key], table.offsets[key + 1]}; }
 
-    // Inlined always: GCC 12 takes a function that only prefetches for one without effect, and drops the call.
     HAMTARGET_INLINE void prefetch(const Table& table, Span span) const {
         if (span.start == span.stop) return;
         prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
                        std::size_t{span.stop - span.start} * layout_.n_bytes);
         prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
-    }
-
-    HAMTARGET_INLINE static void prefetch_bytes(const void* from, std::size_t n_bytes) {
-        // Of a long bucket, what follows is fetched by the hardware.
-        constexpr std::size_t kLine = 64, kLines = 12;
-        const char* begin = static_cast<const char*>(from);
-        const char* end = begin + std::min(n_bytes, kLine * kLines);
-        for (const char* at = begin; at < end; at += kLine) __builtin_prefetch(at);
-        __builtin_prefetch(end - 1);
     }
 
     // Emits the hits of a bucket that step t reads and no earlier one.

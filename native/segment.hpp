@@ -151,7 +151,7 @@ class IdColumn {
     }
 
     bool is_consecutive() const { return wide_.empty() && above_.empty(); }
-    void prefetch(std::size_t row) const {
+    HAMTARGET_INLINE void prefetch(std::size_t row) const {
         if (!wide_.empty())
             __builtin_prefetch(wide_.data() + row);
         else
