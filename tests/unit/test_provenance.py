@@ -77,19 +77,19 @@ def test_gpu_is_named_if_torch_is_in_use(monkeypatch, available, name):
 
 def test_command_of_a_script_is_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=None))
-    monkeypatch.setattr(sys, "argv", ["/home/alice/work/run.py", "--out", "/home/alice/results", "--trials=5"])
+    monkeypatch.setattr(sys, "argv", ["/users/alice/work/run.py", "--out", "/users/alice/results", "--trials=5"])
     assert provenance(seed=0)["command"] == "run.py --out results --trials=5"
 
 
 @pytest.mark.parametrize("name", ["hamtarget.demo", "hamtarget.demo.__main__"])
 def test_command_of_a_module_is_its_name(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name=name)))
-    monkeypatch.setattr(sys, "argv", ["/home/alice/work/src/hamtarget/demo/__main__.py", "-v"])
+    monkeypatch.setattr(sys, "argv", ["/users/alice/work/src/hamtarget/demo/__main__.py", "-v"])
     assert provenance(seed=0)["command"] == "python -m hamtarget.demo -v"
 
 
 def test_command_line_drops_folders_and_quotes():
-    arguments = ["--out=/home/alice/my results", "/home/alice/a=b/in.npy", "rel/path", "two words"]
+    arguments = ["--out=/users/alice/my results", "/users/alice/a=b/in.npy", "rel/path", "two words"]
     assert command_line("run", arguments) == "run '--out=my results' in.npy rel/path 'two words'"
 
 

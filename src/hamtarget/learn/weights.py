@@ -1,6 +1,6 @@
 """Tensors and a JSON description in one safetensors file, with a checksum, written atomically.
 
-A file of weights runs no code when it is read, unlike a pickle.
+A file of weights runs no code when it is read, unlike one of pickled objects.
 """
 
 from __future__ import annotations
