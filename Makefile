@@ -14,7 +14,7 @@ help:
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
-	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (15 minutes)"
+	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
