@@ -40,7 +40,8 @@ def test_float32_agrees_with_50_digits(n_bits, radius):
     for index, p in enumerate(points):
         for tail, reference in zip(found, exact(n_bits, radius, p), strict=True):
             error = abs(mpmath.mpf(float(tail[index])) - reference) / max(1, abs(reference))
-            assert error < 1e-5, (float(p), float(tail[index]), float(reference))
+            # What the documentation says; 1e-5 is what training needs.
+            assert error < 2e-6, (float(p), float(tail[index]), float(reference))
 
 
 @pytest.mark.parametrize(("n_bits", "radius"), [(16, 0), (64, 2), (64, 63), (512, 31)])
