@@ -15,9 +15,11 @@ from hamtarget.learn.distributed import gather_rows
 from hamtarget.learn.encoder import HashEncoder
 from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss
-from hamtarget.learn.loss import HammingTargetLoss, LossTerms
+from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet
 from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.pair_loss import LossTerms, PairLoss
+from hamtarget.learn.probing import ProbingLoss
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
 from hamtarget.learn.trainer import train
 
@@ -36,7 +38,9 @@ __all__ = [
     "LossTerms",
     "MultiLabels",
     "Neighbors",
+    "PairLoss",
     "Pairs",
+    "ProbingLoss",
     "Progress",
     "Similarity",
     "SmallResNet",

@@ -23,6 +23,8 @@ from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_cost import DissimilarCost, Probability
+from hamtarget.learn.pair_loss import PairLoss
+from hamtarget.learn.probing import ProbingLoss
 from hamtarget.learn.similarity import Neighbors, Similarity, as_similarity, nearest_neighbors
 from hamtarget.learn.trainer import train
 from hamtarget.learn.weights import read_tensors, write_tensors
@@ -31,6 +33,8 @@ from hamtarget.learn.weights import read_tensors, write_tensors
 _ENCODED_ROWS = 4096
 # Without labels, so many nearest neighbours are similar (paper 3.2).
 _NEIGHBORS = 10
+# The paper's radius at 64 bits.
+_RADIUS = 2
 
 
 class HashEncoder:
@@ -38,12 +42,18 @@ class HashEncoder:
 
     Args:
         n_bits: length of a code.
-        radius: the Hamming distance target, or several whose losses are averaged.
+        radius: the Hamming distance target, or several whose losses are averaged. None: 2 where `objective` needs one.
+        objective: what the codes are for. "radius": similar inputs lie within `radius` bits, others outside
+            (`HammingTargetLoss`), for search within a radius. "probing": similar inputs are read first by
+            query-directed probing and rank first by embedding (`ProbingLoss`), for nearest neighbours by
+            `MultiIndex.probe`. "auto": probing where `fit` gets no `similar` and there is no radius, else radius.
         network: "auto": the paper's DenseNet for vectors, a small residual network for images; or any nn.Module
             that turns a batch of inputs into features and tells their number as `out_features`.
         width: units or channels of a layer of the built-in networks; None: 256 for vectors, 32 for images.
         dissimilar_weight: lambda of the paper: more of it means fewer, but surer, hits within the radius.
-        probability, sharpness, substring_weight, substrings, substring_cost: see `HammingTargetLoss`.
+        probability, sharpness, substring_weight, substrings, substring_cost: see `HammingTargetLoss`; `sharpness` and
+            `substrings` are also those of `ProbingLoss`.
+        temperature: see `ProbingLoss`.
         center: see `HashHead`.
         steps, batch_size, group_size, learning_rate, weight_decay, precision: see `TrainingOptions`.
         held_out: share of the inputs kept aside, by whose loss the best weights are chosen; 0: none.
@@ -55,8 +65,9 @@ class HashEncoder:
     def __init__(
         self,
         n_bits: int = 64,
-        radius: int | tuple[int, ...] = 2,
+        radius: int | tuple[int, ...] | None = None,
         *,
+        objective: Literal["auto", "radius", "probing"] = "auto",
         network: str | nn.Module = "auto",
         width: int | None = None,
         dissimilar_weight: float = 300.0,
@@ -65,6 +76,7 @@ class HashEncoder:
         substring_weight: float = 0.0,
         substrings: int | None = None,
         substring_cost: DissimilarCost = "expected_rows",
+        temperature: float = 0.3,
         center: Literal["mean", "median"] = "mean",
         steps: int = 2000,
         batch_size: int = 256,
@@ -79,6 +91,7 @@ class HashEncoder:
     ) -> None:
         self.n_bits = n_bits
         self.radius = radius
+        self.objective = objective
         self.network = network
         self.width = width
         self.dissimilar_weight = dissimilar_weight
@@ -87,6 +100,7 @@ class HashEncoder:
         self.substring_weight = substring_weight
         self.substrings = substrings
         self.substring_cost = substring_cost
+        self.temperature = temperature
         self.center = center
         self.steps = steps
         self.batch_size = batch_size
@@ -140,16 +154,7 @@ class HashEncoder:
             NotFiniteError, ShapeError, DtypeError: the inputs cannot be learned from; says where.
             SimilarityError: some input has too few similar ones for a group; says which.
         """
-        loss = HammingTargetLoss(
-            self.n_bits,
-            self.radius,
-            dissimilar_weight=self.dissimilar_weight,
-            probability=self.probability,
-            sharpness=self.sharpness,
-            substring_weight=self.substring_weight,
-            substrings=self.substrings,
-            substring_cost=self.substring_cost,
-        )
+        loss = self._loss(by_neighbors=similar is None)
         options = TrainingOptions(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -195,6 +200,24 @@ class HashEncoder:
         self._model = model
         self._shape = tuple(tensor.shape[1:])
         return self
+
+    def _loss(self, *, by_neighbors: bool) -> PairLoss:
+        if self.objective not in ("auto", "radius", "probing"):
+            raise InputError(f"objective is {self.objective!r}; expected 'auto', 'radius' or 'probing'")
+        if self.objective == "probing" or (self.objective == "auto" and by_neighbors and self.radius is None):
+            return ProbingLoss(
+                self.n_bits, substrings=self.substrings, temperature=self.temperature, sharpness=self.sharpness
+            )
+        return HammingTargetLoss(
+            self.n_bits,
+            _RADIUS if self.radius is None else self.radius,
+            dissimilar_weight=self.dissimilar_weight,
+            probability=self.probability,
+            sharpness=self.sharpness,
+            substring_weight=self.substring_weight,
+            substrings=self.substrings,
+            substring_cost=self.substring_cost,
+        )
 
     def _similarity(
         self, relation: Similarity | None, inputs: Tensor, items: Tensor, device: torch.device

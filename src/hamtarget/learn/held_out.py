@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.batches import GroupBatchSampler
-from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.pair_loss import PairLoss
 from hamtarget.learn.similarity import Similarity
 
 # Batches that one look averages over.
@@ -34,9 +34,7 @@ class HeldOutLoss:
         options: of the training; the batch is made smaller where there are too few inputs for it.
     """
 
-    def __init__(
-        self, inputs: Tensor, similarity: Similarity, loss: HammingTargetLoss, options: TrainingOptions
-    ) -> None:
+    def __init__(self, inputs: Tensor, similarity: Similarity, loss: PairLoss, options: TrainingOptions) -> None:
         self.inputs = inputs
         self.similarity = similarity.to(inputs.device)
         self.loss = loss

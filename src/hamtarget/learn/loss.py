@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from hamtarget.codes import check_n_bits, check_radius, substring_bounds
-from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
+from hamtarget.codes import check_radius, substring_bounds
+from hamtarget.errors import InputError
 from hamtarget.learn.binomial import FLOOR
-from hamtarget.learn.distributed import gather_rows
 from hamtarget.learn.pair_cost import DissimilarCost, PairCost, Probability, total_cost
-from hamtarget.learn.precision import full_float32
+from hamtarget.learn.pair_loss import LossTerms, PairLoss
 
 # Shorter vectors of logits are not stretched to unit length: their direction is rounding noise.
 _SHORTEST = 1e-4
-# Diagnostics look at so many rows of a batch at the most.
-_DIAGNOSED_ROWS = 2048
 
 
-@dataclass(frozen=True)
-class LossTerms:
-    """The loss of a batch (`total`, with gradient) and what it is made of (without).
-
-    Attributes:
-        total: similar + dissimilar_weight x dissimilar + substring_weight x substring; call `backward` on it.
-        similar: mean cost of a similar pair, -J1 in the paper.
-        dissimilar: mean cost of another pair, -J2.
-        substring: cost of dissimilar pairs that share a substring, summed over substrings; 0 if not asked for.
-    """
-
-    total: Tensor
-    similar: Tensor
-    dissimilar: Tensor
-    substring: Tensor
-    _diagnose: tuple[HammingTargetLoss, Tensor, Tensor] = field(repr=False)
-
-    def diagnostics(self) -> dict[str, float]:
-        """Whether the codes of the batch keep the loss's own assumptions; see `HammingTargetLoss.diagnostics`."""
-        loss, logits, is_similar = self._diagnose
-        return loss.diagnostics(logits, is_similar)
-
-
-class HammingTargetLoss(nn.Module):
+class HammingTargetLoss(PairLoss):
     """Cost of similar pairs outside, and other pairs inside, `radius` bits, over all pairs of a batch (J).
 
     Args:
@@ -85,8 +58,7 @@ class HammingTargetLoss(nn.Module):
         floor: float = FLOOR,
         gather: bool = False,
     ) -> None:
-        super().__init__()
-        self.n_bits = check_n_bits(n_bits)
+        super().__init__(n_bits, gather=gather)
         radii = [radius] if isinstance(radius, int) else list(radius)
         if not radii:
             raise InputError("radius is an empty sequence; expected one radius or several")
@@ -109,7 +81,6 @@ class HammingTargetLoss(nn.Module):
         self.substrings = self.radii[0] + 1 if substrings is None else substrings
         self.substring_cost = substring_cost
         self.floor = floor
-        self.gather = gather
         self._bounds = substring_bounds(self.n_bits, self.substrings)
         self._whole_cost = PairCost(self.n_bits, self.radii, probability, floor=floor)
         # Two substrings match exactly where their distance is within 0.
@@ -117,35 +88,6 @@ class HammingTargetLoss(nn.Module):
             PairCost(stop - start, (0,), probability, dissimilar=substring_cost, floor=floor)
             for start, stop in self._bounds
         ]
-
-    def forward(self, logits: Tensor, similar: Tensor) -> LossTerms:
-        """The loss of all ordered pairs of different rows of a batch.
-
-        Args:
-            logits: (b, n_bits) real values, batch-normalised; any floating type, computed in float32 or float64.
-            similar: (b, b) boolean: entry (i, j) says whether row j is similar to row i. Any pattern: it need not be
-                symmetric or transitive. The diagonal is not looked at.
-
-        Raises:
-            ShapeError, DtypeError: the two do not fit each other or `n_bits`.
-            NotFiniteError: logits on a CPU hold NaN or infinity. On a GPU the check would wait for the device: there
-                the loss itself becomes NaN, and the trainer says so.
-        """
-        self._check(logits)
-        if self.gather:
-            logits = gather_rows(logits)
-        if similar.dtype != torch.bool:
-            raise DtypeError(f"similar has dtype {similar.dtype}; expected torch.bool")
-        if similar.shape != (len(logits), len(logits)):
-            hint = "; with gather=True it is the matrix of the whole batch of all processes" if self.gather else ""
-            raise ShapeError(
-                f"similar has shape {tuple(similar.shape)}; {len(logits)} rows of logits need "
-                f"{(len(logits), len(logits))}{hint}"
-            )
-        with full_float32(logits.device.type):
-            if logits.dtype != torch.float64:
-                logits = logits.float()
-            return self._terms(logits, similar)
 
     def _terms(self, logits: Tensor, similar: Tensor) -> LossTerms:
         n_rows = len(logits)
@@ -179,52 +121,26 @@ class HammingTargetLoss(nn.Module):
             return torch.tanh(self.sharpness * logits)
         return F.normalize(logits, dim=1, eps=_SHORTEST)
 
-    @torch.no_grad()
-    def diagnostics(self, logits: Tensor, similar: Tensor) -> dict[str, float]:
-        """Whether codes keep the assumptions of the loss, from at most the first 2,048 rows of a batch.
+    def _diagnose(self, logits: Tensor, similar: Tensor) -> dict[str, float]:
+        """What `PairLoss.diagnostics` tells, and how far the loss's idea of distances is from the truth.
 
         Returns:
-            bit_balance: 1 if each bit is 1 for half of the rows, 0 if each is constant.
-            bit_correlation: mean absolute correlation of two bits; independent bits have nearly 0.
             predicted_within: share of dissimilar pairs that the loss believes within the (smallest) radius.
             actual_within: the share that is. Far above the predicted one, the bits depend on each other.
         """
-        with full_float32(logits.device.type):
-            logits = logits[:_DIAGNOSED_ROWS]
-            logits = logits if logits.dtype == torch.float64 else logits.float()
-            n_rows = len(logits)
-            other = ~similar[:n_rows, :n_rows]
-            other = other & ~torch.eye(n_rows, dtype=torch.bool, device=logits.device)
-            n_other = other.sum().clamp(min=1)
-
-            signs = torch.where(logits > 0, 1.0, -1.0)
-            mean = signs.mean(0)
-            centred = signs - mean
-            deviation = centred.pow(2).mean(0).sqrt().clamp(min=1e-6)
-            correlation = (centred.T @ centred) / n_rows / deviation / deviation[:, None]
-            off_diagonal = correlation.abs().sum() - correlation.diagonal().abs().sum()
-
-            radius = self.radii[0]
-            units = self._units(logits)
-            smallest = PairCost(self.n_bits, (radius,), self.probability, dissimilar="expected_rows")
-            predicted, _ = smallest.of_pairs(units @ units.T, torch.zeros_like(other))
-            distance = (self.n_bits - signs @ signs.T) / 2
-            return {
-                "bit_balance": float(1 - mean.abs().mean()),
-                "bit_correlation": float(off_diagonal / (self.n_bits * (self.n_bits - 1))),
-                "predicted_within": float((predicted * other).sum() / n_other),
-                "actual_within": float(((distance <= radius) & other).sum() / n_other),
-            }
-
-    def _check(self, logits: Tensor) -> None:
-        if logits.ndim != 2 or logits.shape[1] != self.n_bits:
-            raise ShapeError(f"logits have shape {tuple(logits.shape)}; expected (rows, {self.n_bits})")
-        if not logits.dtype.is_floating_point:
-            raise DtypeError(f"logits have dtype {logits.dtype}; expected a floating type")
-        if len(logits) < 2 and not self.gather:
-            raise ShapeError(f"the batch has {len(logits)} rows; a pair needs at least 2")
-        if logits.device.type == "cpu" and not torch.isfinite(logits).all():
-            raise NotFiniteError("logits hold NaN or infinity; expected finite numbers: check inputs and learning rate")
+        other = ~similar & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
+        n_other = other.sum().clamp(min=1)
+        radius = self.radii[0]
+        units = self._units(logits)
+        smallest = PairCost(self.n_bits, (radius,), self.probability, dissimilar="expected_rows")
+        predicted, _ = smallest.of_pairs(units @ units.T, torch.zeros_like(other))
+        signs = torch.where(logits > 0, 1.0, -1.0)
+        distance = (self.n_bits - signs @ signs.T) / 2
+        return {
+            **super()._diagnose(logits, similar),
+            "predicted_within": float((predicted * other).sum() / n_other),
+            "actual_within": float(((distance <= radius) & other).sum() / n_other),
+        }
 
     def extra_repr(self) -> str:
         """All settings that the value depends on, for `print(loss)` and to recognise a run by."""

@@ -16,9 +16,9 @@ from hamtarget.errors import InputError
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.checkpoint import Progress, TrainingState
 from hamtarget.learn.distributed import world
-from hamtarget.learn.loss import HammingTargetLoss, LossTerms
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_cost import has_kernel
+from hamtarget.learn.pair_loss import LossTerms, PairLoss
 from hamtarget.learn.similarity import Similarity
 from hamtarget.learn.training_log import TrainingLog
 
@@ -30,7 +30,7 @@ _STEPS_BEFORE_CAPTURE = 3
 
 def train(
     model: nn.Module,
-    loss: HammingTargetLoss,
+    loss: PairLoss,
     inputs: Inputs,
     similarity: Similarity,
     options: TrainingOptions,
@@ -172,7 +172,7 @@ class _Step:
     def __init__(
         self,
         model: nn.Module,
-        loss: HammingTargetLoss,
+        loss: PairLoss,
         optimizer: torch.optim.Optimizer,
         source: _Source,
         options: TrainingOptions,

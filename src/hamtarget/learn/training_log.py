@@ -12,7 +12,7 @@ from typing import Any
 
 from hamtarget.errors import TrainingError
 from hamtarget.learn.checkpoint import Progress
-from hamtarget.learn.loss import LossTerms
+from hamtarget.learn.pair_loss import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
