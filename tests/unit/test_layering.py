@@ -24,6 +24,7 @@ MAY_IMPORT = {
 # Packages from outside; "" stands for every layer that is not named.
 OUTSIDE = {
     "": {"numpy"},
+    "data": {"numpy", "h5py"},
     "learn": {"numpy", "safetensors", "torch", "triton"},
     "paper": {"numpy", "matplotlib"},
     "demo": {"numpy", "matplotlib", "rich"},
@@ -75,6 +76,7 @@ def test_the_rules_see_every_layer():
         ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "torchvision", "triton"]),
         ("hamtarget.search", ["torch"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native"]),
+        ("hamtarget.data", ["torch", "hamtarget._native", "h5py"]),
     ],
 )
 def test_nothing_slow_or_absent_is_imported(module, absent):
