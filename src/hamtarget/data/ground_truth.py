@@ -20,9 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.data.vector_files import checked_vectors, row_blocks
 from hamtarget.errors import DtypeError, InputError, ShapeError
-
-Progress = Callable[[int, int], None]
-"""Called now and then with how much is done and how much there is."""
+from hamtarget.protocol import Progress
 
 # A block of scores of so many queries and rows: 16 MB of float32, or 32 of float64.
 _QUERIES_AT_A_TIME = 512

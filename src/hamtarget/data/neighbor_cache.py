@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.data.ground_truth import Progress, exact_neighbors
+from hamtarget.data.ground_truth import exact_neighbors
 from hamtarget.data.vector_files import DAMAGE_ERRORS, row_blocks
 from hamtarget.files import write_atomically
+from hamtarget.protocol import Progress
 
 # Part of every key: a change of what is computed, or of the file, takes a new one.
 _VERSION = b"hamtarget exact neighbors 1"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.data.ground_truth import Progress
 from hamtarget.data.neighbor_cache import cached_neighbors
 from hamtarget.data.vector_files import Vectors, checked_vectors, hdf5_attribute, open_vectors, read_arrays
 from hamtarget.errors import CorruptFileError, DtypeError, FileError, ShapeError, UnsupportedFileError
+from hamtarget.protocol import Progress
 
 # A set that has no vectors to learn from gets so many of its base at most: as many as SIFT 1M has.
 LEARN_ROWS = 100_000
