@@ -63,7 +63,7 @@ bench-search: $(VENV)/.peers
 	@$(BIN)/python benchmarks/search_speed.py --out benchmarks/results/search_speed.json
 
 figure2: $(VENV)/.installed
-	@$(BIN)/python -m hamtarget.paper.figure2 --out benchmarks/results/figure2
+	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2
 
 clean:
 	rm -rf $(VENV) build out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,7 @@
     |   `-- SimilarityError          the similarity cannot form the groups that were asked for
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
-    |   `-- UnsupportedFileError     whole, but written by a version this one cannot read
+    |   `-- UnsupportedFileError     whole, but of a version or format that this one cannot read
     |-- NotFittedError               the encoder has learned nothing yet
     |-- TrainingError                training cannot go on: the loss is no longer a number
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
@@ -52,7 +52,7 @@ class CorruptFileError(FileError):
 
 
 class UnsupportedFileError(FileError):
-    """A file is whole, but written by a version that this one cannot read."""
+    """A file is whole, but of a version or format that this one cannot read."""
 
 
 class NotFittedError(HamtargetError):

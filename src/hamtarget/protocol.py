@@ -1,11 +1,15 @@
-"""What every method that turns inputs into codes has in common."""
+"""What parts of the package agree on: what an encoder is, and how long work tells of its progress."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Progress = Callable[[int, int], None]
+"""Called now and then, and at the end, with how much is done and how much there is."""
 
 
 @runtime_checkable

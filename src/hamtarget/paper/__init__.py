@@ -1,1 +1,1 @@
-"""Each table and figure of the paper as one module, started by `python -m hamtarget.paper.<name>`."""
+"""Each table and figure of the paper as one module, started by `hamtarget paper <name>`."""

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import HamtargetError, InputError, MissingExtraError
 from hamtarget.paper.provenance import command_line, provenance, write_json
+from hamtarget.protocol import Progress
 
 N_BITS = (16, 64)
 ANGLE_DEGREES = 15.0
@@ -58,7 +59,12 @@ class DistanceDistribution:
 
 
 def distance_distribution(
-    n_bits: int, *, angle_degrees: float = ANGLE_DEGREES, trials: int = TRIALS, seed: int = 0
+    n_bits: int,
+    *,
+    angle_degrees: float = ANGLE_DEGREES,
+    trials: int = TRIALS,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> DistanceDistribution:
     """The distribution of the Hamming distance between the signs of two random unit vectors, against the binomial.
 
@@ -67,6 +73,7 @@ def distance_distribution(
         angle_degrees: the angle between the two, above 0 and below 180.
         trials: pairs to draw.
         seed: the same seed gives the same pairs.
+        progress: called with the number of pairs drawn and of all pairs.
 
     Raises:
         InputError: an argument is out of range.
@@ -85,6 +92,8 @@ def distance_distribution(
     for start in range(0, trials, rows):
         distances = _random_distances(random, min(rows, trials - start), n_bits, math.radians(angle_degrees))
         counts += np.bincount(distances, minlength=n_bits + 1)
+        if progress is not None:
+            progress(min(start + rows, trials), trials)
     empirical = counts / trials
     binomial = binomial_pmf(n_bits, angle_degrees / 180)
     empirical_mean, empirical_variance = _mean_and_variance(empirical)
@@ -165,6 +174,52 @@ def draw(distributions: Sequence[DistanceDistribution], path: Path) -> None:
     figure.savefig(path, dpi=160)
 
 
+def table(distributions: Sequence[DistanceDistribution]) -> str:
+    """Mean, variance and total variation of each distribution as lines of text."""
+    lines = ["bits   mean (binomial)      variance (binomial)   total variation"]
+    lines += [
+        f"{each.n_bits:4d}   {each.empirical_mean:7.4f} ({each.binomial_mean:.4f})     "
+        f"{each.empirical_variance:7.4f} ({each.binomial_variance:.4f})      {each.total_variation:.4f}"
+        for each in distributions
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_figure2(
+    folder: Path, *, trials: int = TRIALS, seed: int = 0, command: str | None = None, progress: Progress | None = None
+) -> list[DistanceDistribution]:
+    """The distributions of the figure; `folder` then holds figure2.json and figure2.png.
+
+    Args:
+        folder: made if it is not there.
+        trials: pairs to draw for each number of bits.
+        seed: the same seed gives the same figure.
+        command: what was typed, for the provenance; otherwise this process's own arguments.
+        progress: called with the number of pairs drawn and of all pairs.
+
+    Raises:
+        InputError: an argument is out of range.
+        MissingExtraError: matplotlib is not installed; the JSON file is written all the same.
+    """
+    distributions = []
+    for place, n_bits in enumerate(N_BITS):
+
+        def tell(done: int, total: int, *, before: int = place) -> None:
+            if progress is not None:
+                progress(before * total + done, len(N_BITS) * total)
+
+        distributions.append(distance_distribution(n_bits, trials=trials, seed=seed, progress=tell))
+    write_json(
+        folder / "figure2.json",
+        {
+            "distributions": [asdict(distribution) for distribution in distributions],
+            "provenance": provenance(seed=seed, command=command),
+        },
+    )
+    draw(distributions, folder / "figure2.png")
+    return distributions
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Nothing; writes figure2.json and figure2.png into the folder `--out`, and a table to the standard output."""
     parser = argparse.ArgumentParser(
@@ -179,16 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     try:
-        distributions = [distance_distribution(n_bits, trials=options.trials, seed=options.seed) for n_bits in N_BITS]
-        write_json(
-            options.out / "figure2.json",
-            {
-                "distributions": [asdict(distribution) for distribution in distributions],
-                "provenance": provenance(seed=options.seed, command=command_line(parser.prog, arguments)),
-            },
-        )
-        sys.stdout.write(_table(distributions))
-        draw(distributions, options.out / "figure2.png")
+        command = command_line(parser.prog, arguments)
+        sys.stdout.write(table(write_figure2(options.out, trials=options.trials, seed=options.seed, command=command)))
     except HamtargetError as error:
         parser.error(str(error))
 
@@ -212,16 +259,6 @@ def _mean_and_variance(probabilities: NDArray[np.float64]) -> tuple[float, float
     distances = np.arange(len(probabilities))
     mean = float(distances @ probabilities)
     return mean, float((distances - mean) ** 2 @ probabilities)
-
-
-def _table(distributions: Sequence[DistanceDistribution]) -> str:
-    lines = ["bits   mean (binomial)      variance (binomial)   total variation"]
-    lines += [
-        f"{each.n_bits:4d}   {each.empirical_mean:7.4f} ({each.binomial_mean:.4f})     "
-        f"{each.empirical_variance:7.4f} ({each.binomial_variance:.4f})      {each.total_variation:.4f}"
-        for each in distributions
-    ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

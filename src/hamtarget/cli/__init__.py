@@ -1,0 +1,17 @@
+"""The `hamtarget` command: one file for each verb. Nothing else in the package imports it."""
+
+from __future__ import annotations
+
+import sys
+
+
+def start() -> None:
+    """Nothing; runs the command that was typed and ends the process with its exit code."""
+    try:
+        from hamtarget.cli.main import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.stderr.write(f"hamtarget: {error.name} is not installed; for the command: pip install 'hamtarget[cli]'\n")
+        sys.exit(2)
+    app(prog_name="hamtarget")

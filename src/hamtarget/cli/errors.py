@@ -1,0 +1,51 @@
+"""Errors as people want to see them: one line on the standard error and an exit code, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from hamtarget.errors import HamtargetError
+
+FAILED = 2
+"""Exit code of a command that was given something it cannot use; wrong options have the same."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Ends the command with one line and an exit code where the body fails in a way that the user can mend.
+
+    Other errors are mistakes of the program: they keep their traceback.
+    """
+    try:
+        yield
+    except HamtargetError as error:
+        _end(str(error), FAILED, error)
+    except OSError as error:
+        # A pipe whose reader has gone is no failure; typer ends the command quietly.
+        if isinstance(error, BrokenPipeError):
+            raise
+        reason = error.strerror or str(error)
+        _end(f"{error.filename}: {reason}" if error.filename else reason, FAILED, error)
+    except KeyboardInterrupt as error:
+        _end("interrupted", INTERRUPTED, error)
+
+
+class CommandGroup(TyperGroup):
+    """Verbs whose errors are told in one line, however they are started."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """What the verb returns."""
+        with errors_in_one_line():
+            return super().invoke(ctx)
+
+
+def _end(message: str, code: int, error: BaseException) -> NoReturn:
+    typer.echo(f"hamtarget: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code) from error

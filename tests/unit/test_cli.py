@@ -1,0 +1,182 @@
+"""The command: verbs do what they say; errors are one line and an exit code."""
+
+import inspect
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import hamtarget
+from hamtarget import cli
+from hamtarget.cli import paper
+from hamtarget.cli.errors import CommandGroup
+from hamtarget.cli.main import app
+from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.errors import FileError, InputError, MissingExtraError
+from hamtarget.paper import figure2
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_version():
+    assert run("--version").output == f"hamtarget {hamtarget.__version__}\n"
+
+
+def verbs(group, path=()):
+    """Every command with what one types to reach it."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield (*path, name), command
+        yield from verbs(command, (*path, name))
+
+
+def test_every_verb_has_help_with_an_example():
+    found = dict(verbs(typer.main.get_command(app)))
+    assert ("paper", "figure2") in found
+    for path, command in found.items():
+        result = run(*path, "--help")
+        assert result.exit_code == 0
+        if not hasattr(command, "commands"):
+            assert f"Example: hamtarget {' '.join(path)} " in result.output
+
+
+def test_nothing_typed_shows_the_help():
+    assert "Usage: " in run().output
+
+
+def test_figure2(tmp_path):
+    result = run("paper", "figure2", "--out", str(tmp_path / "new"), "--trials", "1000", "--seed", "3")
+    assert result.exit_code == 0, result.output
+    written = json.loads((tmp_path / "new" / "figure2.json").read_text())
+    assert [each["seed"] for each in written["distributions"]] == [3, 3]
+    assert (tmp_path / "new" / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    wanted = [figure2.distance_distribution(n_bits, trials=1000, seed=3) for n_bits in figure2.N_BITS]
+    assert result.stdout == figure2.table(wanted)
+    assert "Drawing vectors: 2,000 of 2,000\n" in result.stderr
+
+
+def test_figure2_has_the_defaults_of_the_module():
+    assert inspect.signature(paper.figure2).parameters["trials"].default == figure2.TRIALS
+
+
+@pytest.mark.parametrize("arguments", [["paper", "figure2"], ["nothing"], ["--nothing"]])
+def test_wrong_usage(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("k is 0; expected 1"), 2, "hamtarget: k is 0; expected 1\n"),
+        (FileError("some\nfile"), 2, "hamtarget: some file\n"),
+        (MissingExtraError("h5py is not installed"), 2, "hamtarget: h5py is not installed\n"),
+        (PermissionError(13, "Permission denied", "/some/file"), 2, "hamtarget: /some/file: Permission denied\n"),
+        (OSError("no space"), 2, "hamtarget: no space\n"),
+        (KeyboardInterrupt(), 130, "hamtarget: interrupted\n"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(error, code, line):
+    failing = typer.Typer(cls=CommandGroup)
+
+    @failing.command()
+    def fail():
+        raise error
+
+    @failing.command()
+    def other():
+        pass
+
+    result = CliRunner().invoke(failing, ["fail"])
+    assert (result.exit_code, result.stderr, result.stdout) == (code, line, "")
+
+
+def test_mistakes_of_the_program_keep_their_traceback():
+    failing = typer.Typer(cls=CommandGroup)
+    failing.command()(lambda: 1 / 0)
+    failing.command("other")(lambda: None)
+    assert isinstance(CliRunner().invoke(failing, ["<lambda>"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.slow
+def test_the_installed_command(tmp_path):
+    command = Path(sys.executable).parent / "hamtarget"
+    done = subprocess.run(
+        [command, "paper", "figure2", "--trials", "10", "--out", "/dev/null/x"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "hamtarget: /dev/null/x: Not a directory"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c(tmp_path):
+    command = [Path(sys.executable).parent / "hamtarget", "paper", "figure2"]
+    arguments = ["--out", tmp_path / "out", "--trials", "1000000000"]
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        # The first line comes when a tenth is done; long before, memory tells that the work has begun.
+        _wait_until_numpy_works(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "hamtarget: interrupted"
+    assert "Traceback" not in errors
+    assert not (tmp_path / "out").exists()
+
+
+def _wait_until_numpy_works(pid):
+    import time
+
+    def seconds():
+        user = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]
+        return int(user) / os.sysconf("SC_CLK_TCK")
+
+    if not Path("/proc/self/stat").exists():
+        time.sleep(5)
+        return
+    while seconds() < 2:
+        time.sleep(0.05)
+
+
+def test_without_typer(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "hamtarget.cli.main")
+    with pytest.raises(SystemExit) as end:
+        cli.start()
+    assert end.value.code == 2
+    assert (
+        capsys.readouterr().err == "hamtarget: typer is not installed; for the command: pip install 'hamtarget[cli]'\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_on_stderr("Working") as progress:
+        for done in range(4):
+            progress(done, 3)
+    assert "Working" in terminal.getvalue()
+    assert "\r" in terminal.getvalue() or "\x1b" in terminal.getvalue()
+
+
+def test_progress_is_at_most_ten_lines_in_a_log(capsys):
+    with progress_on_stderr("Working") as progress:
+        for done in range(1001):
+            progress(done, 1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"Working: {done:,} of 1,000" for done in range(100, 1001, 100)]
