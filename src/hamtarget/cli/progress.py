@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from hamtarget.protocol import Progress
 
@@ -27,6 +27,22 @@ def progress_on_stderr(what: str) -> Iterator[Progress]:
         # The total comes with the first report.
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextmanager
+def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
+    """A function of (what, done, total) that tells on the standard error how far each of several works is."""
+    with ExitStack() as stack:
+        works: dict[str, Progress] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in works:
+                # One bar at a time: the one before is finished, or given up.
+                stack.close()
+                works[what] = stack.enter_context(progress_on_stderr(what))
+            works[what](done, total)
+
+        yield tell
 
 
 class _Lines:

@@ -256,19 +256,20 @@ class HashEncoder:
     def logits(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
         """Real values before the sign, (rows, n_bits)."""
         model = self.model
-        tensor = _as_tensor(inputs)
-        if tuple(tensor.shape[1:]) != self._shape:
-            raise ShapeError(
-                f"inputs have shape (rows, {', '.join(map(str, tensor.shape[1:]))}); this encoder learned from "
-                f"(rows, {', '.join(map(str, self._shape))})"
-            )
+        rows = inputs if isinstance(inputs, Tensor) else np.asarray(inputs)
         device = next(model.parameters()).device
-        result = np.empty((len(tensor), self.n_bits), dtype=np.float32)
+        result = np.empty((len(rows), self.n_bits), dtype=np.float32)
         model.eval()
         with torch.inference_mode():
-            for start in range(0, len(tensor), _ENCODED_ROWS):
-                block = tensor[start : start + _ENCODED_ROWS].to(device)
-                result[start : start + _ENCODED_ROWS] = model(block).float().cpu().numpy()
+            # At least one block, so that the shape of no rows at all is checked too.
+            for start in range(0, max(1, len(rows)), _ENCODED_ROWS):
+                block = _as_tensor(rows[start : start + _ENCODED_ROWS])
+                if tuple(block.shape[1:]) != self._shape:
+                    raise ShapeError(
+                        f"inputs have shape (rows, {', '.join(map(str, block.shape[1:]))}); this encoder learned from "
+                        f"(rows, {', '.join(map(str, self._shape))})"
+                    )
+                result[start : start + _ENCODED_ROWS] = model(block.to(device)).float().cpu().numpy()
         return result
 
     def encode(self, inputs: ArrayLike | Tensor) -> NDArray[np.uint8]:
@@ -381,7 +382,9 @@ def _as_tensor(inputs: ArrayLike | Tensor) -> Tensor:
             array = array.astype(np.float32, copy=False)
         elif array.dtype != np.uint8:
             array = array.astype(np.float32)
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        array = np.ascontiguousarray(array)
+        # torch would warn of an array that it must not write to, such as a mapped file.
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     if tensor.ndim < 2:
         raise ShapeError(f"inputs have {tensor.ndim} dimensions; expected at least 2: (rows, columns)")
     return tensor[:, None] if tensor.ndim == 3 else tensor
