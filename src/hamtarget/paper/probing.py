@@ -1,0 +1,165 @@
+"""Query-directed probing of a set of vectors: how soon it reads the true neighbour, and what that takes."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget import codes
+from hamtarget.data import VectorSet
+from hamtarget.errors import InputError
+from hamtarget.paper.lookup import K, counted, nearest_found
+from hamtarget.protocol import Encoder, Progress
+from hamtarget.search import Embeddings, MultiIndex
+
+Ranking = Literal["vectors", "logits"]
+
+# Queries whose costs for all rows are computed together: 0.4 GB for a million rows.
+_QUERIES = 100
+# Logits of unit length are scaled so that nearly all numbers of a row use most of int8's range.
+_LOGIT_SCALE = 127 * 2.5
+
+
+def nearest_read(
+    encoder: Encoder,
+    vectors: VectorSet,
+    *,
+    substrings: int,
+    reads: Sequence[int],
+    progress: Progress | None = None,
+) -> dict[int, float]:
+    """For each number of rows read, the share of queries whose true neighbour is among them.
+
+    Rows come in query-directed order: a row at the smallest sum, over its substrings, of |logit| over the bits in which
+    the substring differs from the query's. Rows at one cost come in no particular order: half of them count as read
+    before the neighbour.
+
+    Args:
+        encoder: gives codes of the base and logits of the queries.
+        vectors: the set.
+        substrings: number of tables.
+        reads: numbers of rows.
+        progress: called with the number of queries done and of all.
+    """
+    signs = np.where(encoder.logits(np.asarray(vectors.base)) > 0, np.float32(1), np.float32(-1))
+    queries = encoder.logits(np.asarray(vectors.queries))
+    truth = vectors.neighbors[:, 0]
+    bounds = codes.substring_bounds(encoder.n_bits, substrings)
+    places = np.empty(len(queries))
+    for start in range(0, len(queries), _QUERIES):
+        some = _whole_numbers(queries[start : start + _QUERIES])
+        # Twice the cost is sum of |logit| - logits . signs.
+        cost = np.full((len(some), len(signs)), np.inf, dtype=np.float32)
+        for first, last in bounds:
+            own = some[:, first:last]
+            twice = own @ signs[:, first:last].T
+            np.subtract(np.abs(own).sum(axis=1, keepdims=True), twice, out=twice)
+            np.minimum(cost, twice, out=cost)
+        of_truth = np.take_along_axis(cost, truth[start : start + _QUERIES, None], axis=1)
+        before, equal = (cost < of_truth).sum(axis=1), (cost == of_truth).sum(axis=1)
+        places[start : start + len(some)] = before + equal / 2
+        if progress is not None:
+            progress(start + len(some), len(queries))
+    return {read: float((places < read).mean()) for read in reads}
+
+
+def _whole_numbers(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each row scaled and rounded so that its sums are exact in float32: equal substrings then have equal costs."""
+    largest = np.maximum(np.abs(logits).sum(axis=1, keepdims=True), np.float32(1e-30))
+    whole: NDArray[np.float32] = np.rint(logits * (np.float32(2**22) / largest))
+    return whole
+
+
+@dataclass(frozen=True)
+class ProbedIndex:
+    """A base in a `MultiIndex`, ready to be probed.
+
+    Attributes:
+        encoder: of base and queries.
+        index: codes, and int8 embeddings to rank by.
+        ranking: what the embeddings are: the vectors themselves, or the encoder's logits.
+        shift: taken from vectors of 8 bits without a sign, so that they fit int8; distances stay the same.
+    """
+
+    encoder: Encoder
+    index: MultiIndex
+    ranking: Ranking
+    shift: int
+
+    @classmethod
+    def of(cls, encoder: Encoder, vectors: VectorSet, *, substrings: int, ranking: Ranking) -> ProbedIndex:
+        """The base of `vectors` in an index of `substrings` tables.
+
+        Raises:
+            InputError: vectors to rank by are not 8 bits wide.
+        """
+        base = np.asarray(vectors.base)
+        logits = encoder.logits(base)
+        shift = 0
+        if ranking == "logits":
+            kind, rows = Embeddings(encoder.n_bits, "int8", "cosine"), _unit8(logits)
+        else:
+            if base.dtype not in (np.uint8, np.int8):
+                raise InputError(f"base has dtype {base.dtype}; ranking by vectors needs uint8 or int8 here")
+            shift = 128 if base.dtype == np.uint8 else 0
+            kind, rows = Embeddings(base.shape[1], "int8", "l2"), _shifted(base, shift)
+        index = MultiIndex(encoder.n_bits, substrings - 1, embeddings=kind)
+        index.add(np.arange(len(base)), codes.from_logits(logits), embeddings=rows)
+        return cls(encoder, index, ranking, shift)
+
+    def bytes_per_row(self) -> float:
+        """Size of the index's file, embeddings included, by rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "index.ham"
+            self.index.save(path)
+            return path.stat().st_size / len(self.index)
+
+    def search(self, queries: NDArray[Any], budget: int, radius: int) -> tuple[Any, Any]:
+        """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
+        logits = self.encoder.logits(queries)
+        rows = _unit8(logits) if self.ranking == "logits" else _shifted(queries, self.shift)
+        return counted(self.index.probe(logits, budget, radius=radius, rerank=K, queries=rows, cost=True))
+
+    def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:
+        """Recall, cost and pace of each (budget, radius), ready for JSON; one thread if torch has one."""
+        queries, truth = np.asarray(vectors.queries), vectors.neighbors[:, 0]
+        size = self.bytes_per_row()
+        records = []
+        for budget, radius in settings:
+            seconds = []
+            for _ in range(repeats):
+                start = time.perf_counter()
+                hits, costs = self.search(queries, budget, radius)
+                seconds.append(time.perf_counter() - start)
+            records.append(
+                {
+                    "setting": {"budget": budget, "radius": radius},
+                    "recall_at_100": nearest_found(hits, truth) / len(queries),
+                    "candidates": float(costs.candidates.mean()),
+                    "comparisons": float(costs.comparisons.mean()),
+                    "buckets": float(costs.buckets.mean()),
+                    "queries_per_second": len(queries) / statistics.median(seconds),
+                    "bytes_per_row": size,
+                }
+            )
+        return records
+
+
+def _unit8(logits: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Logits of unit length as int8; the few that are too large are cut."""
+    lengths = np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), np.float32(1e-12))
+    rows: NDArray[np.int8] = np.clip(np.rint(logits / lengths * _LOGIT_SCALE), -127, 127).astype(np.int8)
+    return rows
+
+
+def _shifted(vectors: NDArray[Any], shift: int) -> NDArray[np.int8]:
+    shifted: NDArray[np.int8] = (vectors.astype(np.int16) - shift).astype(np.int8)
+    return shifted
