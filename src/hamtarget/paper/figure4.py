@@ -1,0 +1,144 @@
+"""The paper's figure 4, measured anew and past it: recall@100 against comparisons, pace and memory.
+
+Curves: HDT-E over lambda (the paper's loss), codes of this project by query-directed probing over the budget, ITQ and
+LSH by the same probing, and faiss's indexes. Everything is measured in one run on one thread, from the queries'
+vectors on: encoding is part of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hamtarget.baselines import ITQ, LSH
+from hamtarget.data import VectorSet
+from hamtarget.errors import MissingExtraError
+from hamtarget.paper.probing import ProbedIndex, Ranking, nearest_read
+from hamtarget.paper.table2 import Training, measure
+from hamtarget.paper.vector_codes import NamedProgress, trained_encoder
+from hamtarget.protocol import Encoder
+
+N_BITS = 64
+SUBSTRINGS = 3
+READS = (1000, 2000, 4000, 8000)
+BUDGETS = (250, 500, 1000, 2000, 4000, 8000, 16000)
+Tell = Callable[[dict[str, Any]], None]
+
+
+def probing_setting(training: Training) -> dict[str, Any]:
+    """Arguments of `HashEncoder` for codes to be probed: the defaults, but for how long."""
+    return {"n_bits": N_BITS, "substrings": SUBSTRINGS, "objective": "probing", **training.setting()}
+
+
+def lookup_curves(
+    vectors: VectorSet, models: Path, training: Training, *, progress: NamedProgress | None = None
+) -> list[dict[str, Any]]:
+    """HDT-E over lambda at 64 bits, for the paper's loss and for this project's estimate of P."""
+    names = {"angle": "HDT-E, the paper's loss", "soft_bits": "HDT-E, soft bits"}
+    return [
+        {
+            "method": name,
+            "points": measure(vectors, models, training, lengths=((64, 2),), ways=(way,), progress=progress),
+        }
+        for way, name in names.items()
+    ]
+
+
+def probing_curves(
+    vectors: VectorSet,
+    models: Path,
+    training: Training,
+    *,
+    repeats: int,
+    tell: Tell,
+    progress: NamedProgress | None = None,
+) -> list[dict[str, Any]]:
+    """Codes of this project, ITQ and LSH, probed over the budget; `tell` gets each curve as soon as it is there."""
+    name = f"{N_BITS}-bits-probing-seed{training.seed}"
+    trained = trained_encoder(vectors, probing_setting(training), models / name, name=name, progress=progress)
+    learned: dict[str, tuple[Encoder, tuple[Ranking, ...]]] = {
+        "hamtarget": (trained.encoder, ("vectors", "logits")),
+        "ITQ": (ITQ(N_BITS, seed=training.seed).fit(vectors.learn), ("vectors",)),
+        "LSH": (LSH(N_BITS, seed=training.seed).fit(vectors.learn), ("vectors",)),
+    }
+    curves = []
+    for method, (encoder, rankings) in learned.items():
+        # Bound to this method: a closure would see the last one.
+        def far(done: int, total: int, method: str = method) -> None:
+            if progress is not None:
+                progress(f"{method}: rows in query-directed order", done, total)
+
+        read = nearest_read(encoder, vectors, substrings=SUBSTRINGS, reads=READS, progress=far)
+        for ranking in rankings:
+            probed = ProbedIndex.of(encoder, vectors, substrings=SUBSTRINGS, ranking=ranking)
+            curve = {
+                "method": f"{method}, probing, ranked by {ranking}",
+                "nearest_read": {str(count): share for count, share in read.items()},
+                "points": probed.measure(vectors, [(budget, N_BITS - 1) for budget in BUDGETS], repeats=repeats),
+            }
+            curves.append(curve)
+            tell(curve)
+    return curves
+
+
+def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Three pictures: recall against comparisons, queries a second, and bytes a row.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtraError("the picture needs matplotlib: pip install 'hamtarget[plot]'") from error
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter
+
+    axes_of = {
+        "figure4": ("comparisons", "rows whose distance to the query is computed, a query"),
+        "figure4_speed": ("queries_per_second", "queries a second, one thread, encoding included"),
+        "figure4_memory": ("bytes_per_row", "bytes stored a row, vectors or embeddings included"),
+    }
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (key, label) in axes_of.items():
+        figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+        for number, curve in enumerate(curves):
+            points = [point for point in curve["points"] if key in point]
+            if not points:
+                continue
+            points.sort(key=lambda point: point["recall_at_100"])
+            axes.plot(
+                [point[key] for point in points],
+                [point["recall_at_100"] for point in points],
+                "o-" if key != "bytes_per_row" else "o",
+                color=_colour(curve["method"], number),
+                linewidth=2.2 if curve["method"].startswith("hamtarget") else 1.1,
+                markersize=4,
+                label=curve["method"],
+            )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xlabel(label)
+        axes.set_ylabel("recall@100: the true neighbour is among 100 rows returned")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8, loc="lower right" if key != "queries_per_second" else "lower left")
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=130)
+        pyplot.close(figure)
+    return paths
+
+
+def _colour(method: str, number: int) -> str:
+    """Ours in green, the paper's in blue, peers in the warm rest."""
+    if method.startswith("hamtarget"):
+        return "#0b6e4f" if "vectors" in method else "#3fa37c"
+    if method.startswith("HDT-E"):
+        return "#27557a" if "paper" in method else "#7fa6c4"
+    if method.startswith(("ITQ", "LSH")):
+        return "#8a8a8a" if method.startswith("ITQ") else "#bdbdbd"
+    warm = ("#d9643a", "#e8a33d", "#b5485d", "#9a7fb8", "#c9b458", "#7a5ea8", "#a0522d", "#c07aa5")
+    return warm[number % len(warm)]
