@@ -11,7 +11,7 @@ from hamtarget.paper import table2
 from hamtarget.paper.lookup import exact_lookup
 from hamtarget.paper.vector_codes import trained_encoder
 
-QUICK = table2.Training(steps=4, batch_size=32, group_size=2, held_out=0.1)
+QUICK = table2.Training(steps=4, batch_size=32, group_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,11 @@ def test_a_model_is_trained_once(vectors, tmp_path):
     assert np.array_equal(again.encoder.encode(vectors.base), first.encoder.encode(vectors.base))
     trained_encoder(vectors, {**setting, "seed": 1}, tmp_path / "a", name="a", progress=lambda *args: told.append(args))
     assert told
+    # Damaged neighbours are found anew.
+    (tmp_path / "neighbors.npz").write_bytes(b"PK\x03\x04 no more")
+    trained_encoder(vectors, {**setting, "seed": 2}, tmp_path / "a", name="a")
+    with np.load(tmp_path / "neighbors.npz") as kept:
+        assert kept["neighbors"].shape == (300, 10)
 
 
 def test_every_cell_is_measured(vectors, tmp_path):

@@ -12,7 +12,7 @@ from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.binomial import log_cdf, log_sf
 from hamtarget.learn.checkpoint import Progress
 from hamtarget.learn.distributed import gather_rows
-from hamtarget.learn.encoder import HashEncoder
+from hamtarget.learn.encoder import HashEncoder, available_device
 from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss
 from hamtarget.learn.loss import HammingTargetLoss
@@ -45,6 +45,7 @@ __all__ = [
     "Similarity",
     "SmallResNet",
     "TrainingOptions",
+    "available_device",
     "gather_rows",
     "log_cdf",
     "log_sf",

@@ -341,13 +341,16 @@ class HashEncoder:
         return self
 
     def _torch_device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return available_device() if self.device == "auto" else torch.device(self.device)
 
     def __repr__(self) -> str:
         state = "not fitted" if self._model is None else f"inputs {self._shape}"
         return f"HashEncoder(n_bits={self.n_bits}, radius={self.radius}) [{state}]"
+
+
+def available_device() -> torch.device:
+    """A GPU, if there is one that torch can use."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _parameter_names(kind: type) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
@@ -303,12 +304,19 @@ def as_similarity(similar: Any, n_items: int) -> Similarity:
 
 
 @torch.no_grad()
-def nearest_neighbors(vectors: Tensor, k: int, *, device: torch.device | str | None = None) -> Tensor:
+def nearest_neighbors(vectors: Tensor | NDArray[Any], k: int, *, device: torch.device | str | None = None) -> Tensor:
     """The k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact, in blocks.
+
+    Args:
+        vectors: (rows, ...), a tensor or an array.
+        k: how many.
+        device: where to compute, and where the result is; if not given, that of a tensor, or the CPU.
 
     Raises:
         InputError: there are not more than k rows.
     """
+    if not isinstance(vectors, Tensor):
+        vectors = torch.from_numpy(np.array(vectors))
     if not 1 <= k < len(vectors):
         raise InputError(f"k is {k}; expected 1 to {len(vectors) - 1}, fewer than the {len(vectors):,} rows")
     everything = vectors.to(device=device or vectors.device, dtype=torch.float32).flatten(1)

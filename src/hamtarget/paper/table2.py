@@ -1,7 +1,7 @@
 """The paper's table 2: recall and cost of exact look-up with re-ranking (HDT-E) on SIFT 1M, measured anew.
 
 For every (n, r) and lambda of the paper a model is trained on the learning set alone, with the ten nearest neighbours
-of each vector as similar; weights are chosen by the loss of a held-out part of it. Queries are looked up in a
+of each vector as similar, for a number of steps that was fixed before. Queries are looked up in a
 `MultiIndex` of r + 1 substrings, and the rows within r bits ranked by the stored embeddings.
 """
 
@@ -46,7 +46,6 @@ class Training:
     steps: int = 4000
     batch_size: int = 1024
     group_size: int = 4
-    held_out: float = 0.05
     seed: int = 0
 
     def setting(self) -> dict[str, Any]:
@@ -55,7 +54,6 @@ class Training:
             "steps": self.steps,
             "batch_size": self.batch_size,
             "group_size": self.group_size,
-            "held_out": self.held_out,
             "seed": self.seed,
         }
 

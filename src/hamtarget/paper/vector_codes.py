@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hamtarget.data import VectorSet
 from hamtarget.errors import FileError
-from hamtarget.learn import HashEncoder
+from hamtarget.files import write_atomically
+from hamtarget.learn import HashEncoder, Neighbors, available_device, nearest_neighbors
 from hamtarget.paper.provenance import provenance, write_json
 
 NamedProgress = Callable[[str, int, int], None]
 
+# Nearest neighbours of a vector that are similar to it (paper 3.2).
+SIMILAR = 10
 # What does not change the codes, or only where they were computed.
 _NOT_COMPARED = ("device", "network")
 
@@ -29,7 +35,7 @@ class TrainedEncoder:
 
     Attributes:
         encoder: trained on the set's `learn` and nothing else.
-        seconds: that training took, neighbours included.
+        seconds: that training took; finding the neighbours to learn from is not part of it.
         provenance: of the run that trained it.
     """
 
@@ -48,12 +54,13 @@ def trained_encoder(
 ) -> TrainedEncoder:
     """The encoder of this setting, from `folder` if it is there, else trained on `vectors.learn` and put there.
 
-    An encoder in the folder that has another setting, or learned from other vectors, is replaced.
+    The 10 nearest neighbours of each vector are similar. An encoder in the folder that has another setting, or learned
+    from other vectors, is replaced.
 
     Args:
         vectors: what to learn from.
         setting: arguments of `HashEncoder`.
-        folder: where the encoder and `training.json` are kept.
+        folder: where the encoder and `training.json` are kept; beside it the neighbours to learn from.
         name: what the model is called in reports.
         progress: called now and then while training, with the name, the steps done and all steps.
     """
@@ -62,9 +69,10 @@ def trained_encoder(
     kept = _kept(folder, wanted, learned_from)
     if kept is not None:
         return kept
-    start = time.perf_counter()
     told_by_fit = None if progress is None else lambda state: progress(name, state.step, wanted.steps)
-    wanted.fit(np.asarray(vectors.learn), progress=told_by_fit)
+    neighbors = _neighbors(vectors, folder.parent / "neighbors.npz", learned_from["crc32"])
+    start = time.perf_counter()
+    wanted.fit(np.asarray(vectors.learn), Neighbors(neighbors), progress=told_by_fit)
     seconds = time.perf_counter() - start
     wanted.save(folder)
     origin = provenance(seed=wanted.seed)
@@ -84,6 +92,23 @@ def _kept(folder: Path, wanted: HashEncoder, learned_from: dict[str, Any]) -> Tr
     if told.get("learned_from") != learned_from or _compared(encoder) != _compared(wanted):
         return None
     return TrainedEncoder(encoder, told["seconds"], told["provenance"])
+
+
+def _neighbors(vectors: VectorSet, path: Path, learned_from: int) -> NDArray[np.int64]:
+    """The nearest vectors of each to learn from; kept in a file, since many models use the same."""
+    try:
+        # Opened here, since numpy leaves a damaged file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            if int(kept["learned_from"]) == learned_from:
+                stored: NDArray[np.int64] = kept["neighbors"]
+                return stored
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass
+    found = nearest_neighbors(np.asarray(vectors.learn), SIMILAR, device=available_device()).cpu().numpy()
+    content = io.BytesIO()
+    np.savez(content, neighbors=found, learned_from=learned_from)
+    write_atomically(path, content.getvalue())
+    return found
 
 
 def _compared(encoder: HashEncoder) -> dict[str, Any]:
