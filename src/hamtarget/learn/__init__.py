@@ -20,6 +20,7 @@ from hamtarget.learn.networks import DenseNet, SmallResNet
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_loss import LossTerms, PairLoss
 from hamtarget.learn.probing import ProbingLoss
+from hamtarget.learn.shipped import shipped_encoder
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
 from hamtarget.learn.trainer import train
 
@@ -50,5 +51,6 @@ __all__ = [
     "log_cdf",
     "log_sf",
     "nearest_neighbors",
+    "shipped_encoder",
     "train",
 ]

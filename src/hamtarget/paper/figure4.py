@@ -11,9 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hamtarget.baselines import ITQ, LSH
+from hamtarget.baselines.faiss_peers import figure4_peers
 from hamtarget.data import VectorSet
 from hamtarget.errors import MissingExtraError
+from hamtarget.paper.lookup import K
+from hamtarget.paper.peers import measure_peers
 from hamtarget.paper.probing import ProbedIndex, Ranking, nearest_read
 from hamtarget.paper.table2 import Training, measure
 from hamtarget.paper.vector_codes import NamedProgress, trained_encoder
@@ -80,6 +85,27 @@ def probing_curves(
             curves.append(curve)
             tell(curve)
     return curves
+
+
+def peer_curves(
+    vectors: VectorSet, *, repeats: int, cache: Path | None, seed: int, report: Callable[[str], None] | None = None
+) -> list[dict[str, Any]]:
+    """The curves of faiss's indexes; centroids that a query is compared with count as comparisons."""
+    peers = figure4_peers(whole_bytes=vectors.base.dtype == np.uint8)
+    rows = measure_peers(peers, vectors, k=K, repeats=repeats, seed=seed, cache=cache, report=report)
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        point = {
+            "setting": row["setting"],
+            "recall_at_100": row["recall"],
+            "comparisons": row["rows"] + row["centroids"],
+            "centroids": row["centroids"],
+            "refined": row["refined"],
+            "queries_per_second": row["queries_per_second"],
+            "bytes_per_row": row["bytes_per_row"],
+        }
+        curves.setdefault(row["peer"], []).append(point)
+    return [{"method": f"faiss {name}", "points": points} for name, points in curves.items()]
 
 
 def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
