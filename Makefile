@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search figure2 soak clean help
+.PHONY: demo test check sanitize bench bench-search bench-peers figure2 soak clean help
 
 help:
 	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
@@ -15,6 +15,7 @@ help:
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
 	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
+	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -61,6 +62,9 @@ $(VENV)/.peers: $(VENV)/.installed
 
 bench-search: $(VENV)/.peers
 	@$(BIN)/python benchmarks/search_speed.py --out benchmarks/results/search_speed.json
+
+bench-peers: $(VENV)/.peers
+	@$(BIN)/python benchmarks/sift_peers.py --cache out/peers --out benchmarks/results/sift_peers.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.data.ground_truth import exact_neighbors
-from hamtarget.data.vector_files import DAMAGE_ERRORS, row_blocks
+from hamtarget.data.vector_files import DAMAGE_ERRORS, content_checksum
 from hamtarget.files import write_atomically
 from hamtarget.protocol import Progress
 
 # Part of every key: a change of what is computed, or of the file, takes a new one.
-_VERSION = b"hamtarget exact neighbors 1"
+_VERSION = "hamtarget exact neighbors 1"
 
 
 def cached_neighbors(
@@ -36,7 +36,7 @@ def cached_neighbors(
         folder: where the data lie.
         progress: called with the number of queries done and of all queries, if they have to be computed.
     """
-    key = _key(queries, base, k)
+    key = content_checksum(queries, base, label=f"{_VERSION} {k}")
     # A quarter of the key: enough that no two contents share a name.
     name = f"exact-neighbors-{key.hex()[:16]}.npz"
     folders = [folder, cache_folder()]
@@ -59,15 +59,6 @@ def cache_folder() -> Path:
     """Where files go that have no better place: HAMTARGET_CACHE, or ~/.cache/hamtarget."""
     chosen = os.environ.get("HAMTARGET_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "hamtarget"
-
-
-def _key(queries: NDArray[Any], base: NDArray[Any], k: int) -> bytes:
-    checksum = hashlib.sha256(_VERSION + f" {k}".encode())
-    for array in (queries, base):
-        checksum.update(f" {array.dtype.str} {array.shape}".encode())
-        for _, block in row_blocks(array):
-            checksum.update(np.ascontiguousarray(block).data)
-    return checksum.digest()
 
 
 def _packed(neighbors: NDArray[np.int64], key: bytes) -> bytes:

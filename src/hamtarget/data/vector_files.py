@@ -7,6 +7,7 @@ read-only, and the files must not be truncated in place while they are in use. d
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tokenize
 import warnings
@@ -165,6 +166,16 @@ def checked_vectors(array: NDArray[Any], *, where: str) -> Vectors:
     for start, block in row_blocks(array):
         _check_finite(block, first_row=start, where=where)
     return array
+
+
+def content_checksum(*arrays: NDArray[Any], label: str) -> bytes:
+    """SHA-256 of the element types, shapes and elements of arrays, and of `label`, which says what it is for."""
+    checksum = hashlib.sha256(label.encode())
+    for array in arrays:
+        checksum.update(f" {array.dtype.str} {array.shape} ".encode())
+        for _, block in row_blocks(array):
+            checksum.update(np.ascontiguousarray(block).data)
+    return checksum.digest()
 
 
 def row_blocks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:

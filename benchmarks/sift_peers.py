@@ -1,0 +1,75 @@
+"""Recall, speed, comparisons and memory of faiss' vector indexes on SIFT: the peers of the paper's figure 4.
+
+    make bench-peers
+    python benchmarks/sift_peers.py --cache /tmp/peers --out benchmarks/results/sift_peers.json
+
+One thread at search. Building a million rows takes about ten minutes in all, mostly the graph's; with --cache only
+once. --rows measures the first rows alone, with neighbours computed anew: a trial, whose figures do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hamtarget.baselines.faiss_peers import faiss_version, figure4_peers
+from hamtarget.data import VectorSet, cached_neighbors, open_vector_set
+from hamtarget.paper.peers import measure_peers
+from hamtarget.paper.provenance import provenance, write_json
+from search_sets import data_folder
+
+
+def first_rows(vectors: VectorSet, n_rows: int, cache: Path | None) -> VectorSet:
+    """The set with the first rows of its base only, and neighbours among these."""
+    if n_rows >= len(vectors.base):
+        return vectors
+    base = vectors.base[:n_rows]
+    neighbors = cached_neighbors(vectors.queries, base, 100, folder=cache or data_folder())
+    return replace(vectors, base=base, neighbors=neighbors, name=f"{vectors.name}, first {n_rows:,} rows")
+
+
+def main() -> None:
+    """Nothing; measures, tells how far it is, and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=data_folder() / "sift1m", help="folder of a set of vectors")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
+    parser.add_argument("--cache", type=Path, help="folder for built indexes")
+    parser.add_argument("--rows", type=int, default=sys.maxsize, help="how many rows of the base")
+    parser.add_argument("--only", default="", help="peers whose name contains this")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--timed-queries", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    start = time.perf_counter()
+
+    def say(line: str) -> None:
+        print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True)
+
+    vectors = first_rows(open_vector_set(options.data), options.rows, options.cache)
+    say(f"{vectors.name}: {len(vectors.base):,} rows, {len(vectors.queries):,} queries; load {os.getloadavg()[0]:.1f}")
+    peers = [peer for peer in figure4_peers(whole_bytes=vectors.base.dtype == np.uint8) if options.only in peer.name]
+    rows = measure_peers(
+        peers,
+        vectors,
+        repeats=options.repeats,
+        timed_queries=options.timed_queries,
+        seed=options.seed,
+        cache=options.cache,
+        report=say,
+    )
+    if options.out is not None:
+        origin = provenance(seed=options.seed)
+        origin["versions"]["faiss"] = faiss_version()
+        setting = {"set": vectors.name, "n_rows": len(vectors.base), "threads": 1, "repeats": options.repeats}
+        write_json(options.out, {"provenance": origin, "setting": setting, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
