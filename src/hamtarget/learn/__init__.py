@@ -22,6 +22,7 @@ from hamtarget.learn.pair_loss import LossTerms, PairLoss
 from hamtarget.learn.probing import ProbingLoss
 from hamtarget.learn.shipped import shipped_encoder
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
+from hamtarget.learn.threads import one_thread
 from hamtarget.learn.trainer import train
 
 del safetensors, torch
@@ -51,6 +52,7 @@ __all__ = [
     "log_cdf",
     "log_sf",
     "nearest_neighbors",
+    "one_thread",
     "shipped_encoder",
     "train",
 ]

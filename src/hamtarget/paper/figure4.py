@@ -14,19 +14,22 @@ from typing import Any
 import numpy as np
 
 from hamtarget.baselines import ITQ, LSH
-from hamtarget.baselines.faiss_peers import figure4_peers
+from hamtarget.baselines.faiss_peers import faiss_version, figure4_peers
 from hamtarget.data import VectorSet
 from hamtarget.errors import MissingExtraError
 from hamtarget.paper.lookup import K
 from hamtarget.paper.peers import measure_peers
 from hamtarget.paper.probing import ProbedIndex, Ranking, nearest_read
-from hamtarget.paper.table2 import Training, measure
+from hamtarget.paper.provenance import provenance, write_json
+from hamtarget.paper.table2 import LAMBDAS, Training, measure
 from hamtarget.paper.vector_codes import NamedProgress, trained_encoder
 from hamtarget.protocol import Encoder
 
 N_BITS = 64
 SUBSTRINGS = 3
 READS = (1000, 2000, 4000, 8000)
+# A larger radius takes in more: it needs a smaller weight for the same recall.
+WIDE_LAMBDAS = (30.0, 100.0, 300.0)
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000, 16000)
 Tell = Callable[[dict[str, Any]], None]
 
@@ -39,14 +42,20 @@ def probing_setting(training: Training) -> dict[str, Any]:
 def lookup_curves(
     vectors: VectorSet, models: Path, training: Training, *, progress: NamedProgress | None = None
 ) -> list[dict[str, Any]]:
-    """HDT-E over lambda at 64 bits, for the paper's loss and for this project's estimate of P."""
-    names = {"angle": "HDT-E, the paper's loss", "soft_bits": "HDT-E, soft bits"}
+    """HDT-E over lambda at 64 bits: the paper's loss, and this project's estimate of P at radius 2 and 4."""
+    ways = (
+        ("the paper's loss", "angle", 2, LAMBDAS),
+        ("soft bits", "soft_bits", 2, LAMBDAS),
+        ("soft bits, radius 4", "soft_bits", 4, WIDE_LAMBDAS),
+    )
     return [
         {
-            "method": name,
-            "points": measure(vectors, models, training, lengths=((64, 2),), ways=(way,), progress=progress),
+            "method": f"HDT-E, {name}",
+            "points": measure(
+                vectors, models, training, lengths=((N_BITS, radius),), lambdas=lambdas, ways=(way,), progress=progress
+            ),
         }
-        for way, name in names.items()
+        for name, way, radius, lambdas in ways
     ]
 
 
@@ -106,6 +115,72 @@ def peer_curves(
         }
         curves.setdefault(row["peer"], []).append(point)
     return [{"method": f"faiss {name}", "points": points} for name, points in curves.items()]
+
+
+def write_figure4(
+    vectors: VectorSet,
+    out: Path,
+    models: Path,
+    training: Training,
+    *,
+    repeats: int = 5,
+    peers: Path | None = None,
+    progress: NamedProgress | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """All curves; `out` then holds figure4.json, which has what there is after every curve, and three pictures.
+
+    Args:
+        vectors: the set.
+        out: folder for the results.
+        models: folder in which models are kept; one that is there is not trained again.
+        training: how long models are trained.
+        repeats: of each timing; the median counts.
+        peers: folder in which faiss's indexes are kept.
+        progress: called with what is being done, how much of it is, and how much there is.
+        report: called with a line for each thing that is done.
+    """
+    curves: list[dict[str, Any]] = []
+
+    def note(curve: dict[str, Any]) -> None:
+        curves.append(curve)
+        origin = provenance(seed=training.seed)
+        origin["versions"]["faiss"] = faiss_version()
+        told = {"data": vectors.name, "curves": curves, "provenance": origin, "repeats": repeats}
+        write_json(out / "figure4.json", {**told, "at_recall_0.95": fastest(curves, 0.95)})
+        if report is not None:
+            report(f"{curve['method']}: {len(curve['points'])} points")
+
+    probing_curves(vectors, models, training, repeats=repeats, tell=note, progress=progress)
+    for curve in peer_curves(vectors, repeats=repeats, cache=peers, seed=training.seed, report=report):
+        note(curve)
+    for curve in lookup_curves(vectors, models, training, progress=progress):
+        note(curve)
+    draw(curves, out)
+    return curves
+
+
+def fastest(curves: list[dict[str, Any]], recall: float) -> list[dict[str, Any]]:
+    """The fastest point of each curve that has at least this recall, fastest first."""
+    best = []
+    for curve in curves:
+        good = [point for point in curve["points"] if point["recall_at_100"] >= recall]
+        if good:
+            point = max(good, key=lambda point: point["queries_per_second"])
+            best.append({"method": curve["method"], **point})
+    return sorted(best, key=lambda point: -point["queries_per_second"])
+
+
+def text(curves: list[dict[str, Any]], recall: float = 0.95) -> str:
+    """The fastest point of each method at a recall, for people."""
+    lines = [f"recall@100 of {recall} or more        recall  queries/s  comparisons  bytes a row  setting"]
+    for point in fastest(curves, recall):
+        setting = ", ".join(f"{name} {value}" for name, value in point.get("setting", {}).items())
+        lines.append(
+            f"{point['method']:<37} {point['recall_at_100']:.4f}  {point['queries_per_second']:>9,.0f}  "
+            f"{point['comparisons']:>11,.0f}  {point.get('bytes_per_row', 0):>11.1f}  {setting}"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:

@@ -1,0 +1,67 @@
+import json
+
+import numpy as np
+import pytest
+
+from hamtarget.data import VectorSet, exact_neighbors
+from hamtarget.paper import figure4
+from hamtarget.paper.table2 import Training
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    random = np.random.default_rng(0)
+    centres = random.integers(40, 200, size=(40, 72))
+    learn, base, queries = (
+        np.clip(centres[random.integers(0, 40, rows)] + random.normal(scale=10, size=(rows, 72)), 0, 255).astype(
+            np.uint8
+        )
+        for rows in (700, 4000, 60)
+    )
+    return VectorSet(learn, base, queries, exact_neighbors(queries, base, 5), "generated")
+
+
+def test_all_curves_are_measured_written_and_drawn(vectors, tmp_path, monkeypatch):
+    peers = pytest.importorskip(
+        "hamtarget.baselines.faiss_peers", reason="faiss is not installed: pip install 'hamtarget[bench]'"
+    )
+    monkeypatch.setattr(figure4, "figure4_peers", lambda whole_bytes: [peers.IVFVectors(cells=16)])
+    monkeypatch.setattr(figure4, "BUDGETS", (50, 400))
+    told = []
+    curves = figure4.write_figure4(
+        vectors,
+        tmp_path,
+        tmp_path / "models",
+        Training(steps=2, batch_size=64),
+        repeats=1,
+        progress=lambda *args: told.append(args),
+        report=lambda line: None,
+    )
+    methods = [curve["method"] for curve in curves]
+    assert [name.split(",")[0].split()[0] for name in methods] == [
+        *("hamtarget", "hamtarget", "ITQ", "LSH", "faiss"),
+        *("HDT-E", "HDT-E", "HDT-E"),
+    ]
+    written = json.loads((tmp_path / "figure4.json").read_text())
+    assert [curve["method"] for curve in written["curves"]] == methods
+    assert written["provenance"]["versions"]["faiss"]
+    for name in ("figure4.png", "figure4_speed.png", "figure4_memory.png"):
+        assert (tmp_path / name).read_bytes().startswith(PNG)
+    assert told
+
+
+def test_the_fastest_that_is_good_enough_counts():
+    def point(recall, pace):
+        return {"recall_at_100": recall, "queries_per_second": pace, "comparisons": 5.0, "bytes_per_row": 9.0}
+
+    curves = [
+        {"method": "slow", "points": [point(0.99, 10.0)]},
+        {"method": "fast", "points": [point(0.94, 90.0), point(0.95, 30.0), point(0.97, 20.0)]},
+        {"method": "poor", "points": [point(0.5, 1000.0)]},
+    ]
+    best = figure4.fastest(curves, 0.95)
+    assert [(each["method"], each["queries_per_second"]) for each in best] == [("fast", 30.0), ("slow", 10.0)]
+    assert "fast" in figure4.text(curves)
+    assert "poor" not in figure4.text(curves)
