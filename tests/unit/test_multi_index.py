@@ -18,7 +18,7 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.search import Cost, Embeddings, FlatIndex, Hit, Hits, MultiIndex
+from hamtarget.search import Cost, Embeddings, FlatIndex, Hit, Hits, MultiIndex, unit_int8
 
 CODE = np.zeros(2, dtype=np.uint8)
 VECTOR = np.zeros(3, dtype=np.float32)
@@ -339,3 +339,20 @@ def test_searches_go_on_while_rows_come_and_go() -> None:
         thread.join()
     assert not wrong
     assert len(index) == 3000
+
+
+def test_rows_of_unit_length_fit_int8():
+    rows = np.random.default_rng(0).normal(size=(50, 64)) * 7
+    rows[3] = 0
+    found = unit_int8(rows)
+    assert found.dtype == np.int8
+    assert not found[3].any()
+    kept = np.delete(rows, 3, axis=0)
+    small = np.delete(found, 3, axis=0).astype(float)
+    cosine = (kept * small).sum(axis=1) / np.linalg.norm(kept, axis=1) / np.linalg.norm(small, axis=1)
+    assert cosine.min() > 0.99
+    assert np.median(cosine) > 0.9999
+    with pytest.raises(NotFiniteError):
+        unit_int8([[1.0, np.nan]])
+    with pytest.raises(ShapeError):
+        unit_int8([1.0, 2.0])

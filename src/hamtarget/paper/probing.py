@@ -19,14 +19,12 @@ from hamtarget.errors import InputError
 from hamtarget.learn import one_thread
 from hamtarget.paper.lookup import K, counted, nearest_found
 from hamtarget.protocol import Encoder, Progress
-from hamtarget.search import Costs, Embeddings, Hits, MultiIndex
+from hamtarget.search import Costs, Embeddings, Hits, MultiIndex, unit_int8
 
 Ranking = Literal["vectors", "logits"]
 
 # Queries whose costs for all rows are computed together: 0.4 GB for a million rows.
 _QUERIES = 100
-# Logits of unit length are scaled so that nearly all numbers of a row use most of int8's range.
-_LOGIT_SCALE = 127 * 2.5
 
 
 def nearest_read(
@@ -106,7 +104,7 @@ class ProbedIndex:
         logits = encoder.logits(base)
         shift = 0
         if ranking == "logits":
-            kind, rows = Embeddings(encoder.n_bits, "int8", "cosine"), _unit8(logits)
+            kind, rows = Embeddings(encoder.n_bits, "int8", "cosine"), unit_int8(logits)
         else:
             if base.dtype not in (np.uint8, np.int8):
                 raise InputError(f"base has dtype {base.dtype}; ranking by vectors needs uint8 or int8 here")
@@ -126,7 +124,7 @@ class ProbedIndex:
     def search(self, queries: NDArray[Any], budget: int, radius: int) -> tuple[Hits, Costs]:
         """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
         logits = self.encoder.logits(queries)
-        rows = _unit8(logits) if self.ranking == "logits" else _shifted(queries, self.shift)
+        rows = unit_int8(logits) if self.ranking == "logits" else _shifted(queries, self.shift)
         return counted(self.index.probe(logits, budget, radius=radius, rerank=K, queries=rows, cost=True))
 
     def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:
@@ -157,13 +155,6 @@ class ProbedIndex:
         for record, took in zip(records, seconds, strict=True):
             record["queries_per_second"] = len(queries) / statistics.median(took)
         return records
-
-
-def _unit8(logits: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Logits of unit length as int8; the few that are too large are cut."""
-    lengths = np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), np.float32(1e-12))
-    rows: NDArray[np.int8] = np.clip(np.rint(logits / lengths * _LOGIT_SCALE), -127, 127).astype(np.int8)
-    return rows
 
 
 def _shifted(vectors: NDArray[Any], shift: int) -> NDArray[np.int8]:

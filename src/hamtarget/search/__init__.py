@@ -10,9 +10,9 @@ except ImportError as error:
         "run `pip install .` in the source folder (it needs a C++20 compiler)"
     ) from error
 
-from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.embeddings import Embeddings, unit_int8
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.results import Cost, Costs, Hit, Hits, QueryHits
 
-__all__ = ["Cost", "Costs", "Embeddings", "FlatIndex", "Hit", "Hits", "MultiIndex", "QueryHits"]
+__all__ = ["Cost", "Costs", "Embeddings", "FlatIndex", "Hit", "Hits", "MultiIndex", "QueryHits", "unit_int8"]
