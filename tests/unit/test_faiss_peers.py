@@ -194,6 +194,7 @@ def test_measured_rows(tmp_path, vectors):
         assert row["queries_per_second"] == pytest.approx(20 / np.median(row["seconds"]))
         assert len(row["seconds"]) == 2
         assert row["build_seconds"] > 0
+    assert all(peer._index is None for peer in peers)
     recalls = [row["recall"] for row in rows if row["peer"] == peers[0].name]
     assert recalls == sorted(recalls)
     again = measure_peers(small_peers()[2:4], vectors, k=10, repeats=1, cache=tmp_path)

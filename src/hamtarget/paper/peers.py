@@ -39,7 +39,7 @@ def measure_peers(
     - `bytes_per_row`, `build_seconds` (None where the index came from the cache), `k`, `timed_queries`.
 
     Args:
-        peers: built one after another; none is kept.
+        peers: built one after another, and unloaded when they are measured.
         vectors: the peers learn from `learn`, hold `base`, and are judged by `neighbors`.
         k: ids asked for.
         repeats: of the timing.
@@ -64,6 +64,8 @@ def measure_peers(
         rows += _measure(peer, vectors, k=k, repeats=repeats, timed_queries=timed_queries, tell=tell)
         for row in rows[-len(peer.settings) :]:
             row |= {"bytes_per_row": size, "build_seconds": took}
+        # Together, the indexes of a million rows take gigabytes.
+        peer.unload()
     return rows
 
 
