@@ -4,7 +4,8 @@
     python benchmarks/sift_peers.py --cache /tmp/peers --out benchmarks/results/sift_peers.json
 
 One thread at search. Building a million rows takes about ten minutes in all, mostly the graph's; with --cache only
-once. --rows measures the first rows alone, with neighbours computed anew: a trial, whose figures do not count.
+once. --rows measures the first rows alone, with neighbours computed anew, --queries the first queries: a trial, whose
+figures do not count.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from hamtarget.paper.provenance import provenance, write_json
 from search_sets import data_folder
 
 
-def first_rows(vectors: VectorSet, n_rows: int, cache: Path | None) -> VectorSet:
-    """The set with the first rows of its base only, and neighbours among these."""
-    if n_rows >= len(vectors.base):
-        return vectors
-    base = vectors.base[:n_rows]
-    neighbors = cached_neighbors(vectors.queries, base, 100, folder=cache or data_folder())
-    return replace(vectors, base=base, neighbors=neighbors, name=f"{vectors.name}, first {n_rows:,} rows")
+def first_part(vectors: VectorSet, n_rows: int, n_queries: int, cache: Path | None) -> VectorSet:
+    """The set with the first rows of its base and the first queries only, and the neighbours of these."""
+    base, queries = vectors.base[:n_rows], vectors.queries[:n_queries]
+    neighbors = vectors.neighbors[:n_queries]
+    if len(base) < len(vectors.base):
+        neighbors = cached_neighbors(queries, base, 100, folder=cache or data_folder())
+    return replace(vectors, base=base, queries=queries, neighbors=neighbors)
 
 
 def main() -> None:
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--cache", type=Path, help="folder for built indexes")
     parser.add_argument("--rows", type=int, default=sys.maxsize, help="how many rows of the base")
+    parser.add_argument("--queries", type=int, default=sys.maxsize, help="how many of the queries")
     parser.add_argument("--only", default="", help="peers whose name contains this")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--timed-queries", type=int, default=1000)
@@ -52,7 +54,7 @@ def main() -> None:
     def say(line: str) -> None:
         print(f"[{time.perf_counter() - start:6.0f} s] {line}", flush=True)
 
-    vectors = first_rows(open_vector_set(options.data), options.rows, options.cache)
+    vectors = first_part(open_vector_set(options.data), options.rows, options.queries, options.cache)
     say(f"{vectors.name}: {len(vectors.base):,} rows, {len(vectors.queries):,} queries; load {os.getloadavg()[0]:.1f}")
     peers = [peer for peer in figure4_peers(whole_bytes=vectors.base.dtype == np.uint8) if options.only in peer.name]
     rows = measure_peers(
@@ -67,7 +69,7 @@ def main() -> None:
     if options.out is not None:
         origin = provenance(seed=options.seed)
         origin["versions"]["faiss"] = faiss_version()
-        setting = {"set": vectors.name, "n_rows": len(vectors.base), "threads": 1, "repeats": options.repeats}
+        setting = {"set": vectors.name, "n_rows": len(vectors.base), "n_queries": len(vectors.queries), "threads": 1}
         write_json(options.out, {"provenance": origin, "setting": setting, "rows": rows})
 
 

@@ -188,12 +188,13 @@ def test_measured_rows(tmp_path, vectors):
     assert len(lines) == len(rows) + len(peers)
     for row in rows:
         assert set(row) == {
-            *("peer", "setting", "recall", "queries_per_second", "seconds", "rows", "centroids", "refined"),
-            *("bytes_per_row", "build_seconds", "k", "timed_queries"),
+            *("peer", "setting", "recall", "rows", "centroids", "refined", "bytes_per_row", "build_seconds"),
+            *("queries_per_second", "queries_per_cpu_second", "seconds", "cpu_seconds", "k", "timed_queries"),
         }
         assert row["queries_per_second"] == pytest.approx(20 / np.median(row["seconds"]))
-        assert len(row["seconds"]) == 2
+        assert len(row["seconds"]) == len(row["cpu_seconds"]) == 2
         assert row["build_seconds"] > 0
+    assert all(peer._index is None for peer in peers)
     recalls = [row["recall"] for row in rows if row["peer"] == peers[0].name]
     assert recalls == sorted(recalls)
     again = measure_peers(small_peers()[2:4], vectors, k=10, repeats=1, cache=tmp_path)

@@ -84,6 +84,15 @@ def test_one_far_row_does_not_hide_the_near_ones():
     assert np.array_equal(exact_neighbors(queries, base, 7), naive_neighbors(queries, base, 7))
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e-23, 1e-22, 1e-16, 1e-14, 1e14, 1e16, 1e18, 1e36])
+def test_numbers_whose_squares_leave_the_range_of_float32(scale):
+    random = np.random.default_rng(0)
+    base, queries = (random.standard_normal((n, 16)).astype(np.float32) * np.float32(scale) for n in (3000, 20))
+    distances = ((queries.astype(float)[:, None] - base) ** 2).sum(2)
+    wanted = np.argsort(distances, axis=1, kind="stable")[:, :10]
+    assert np.array_equal(exact_neighbors(queries, base, 10), wanted)
+
+
 def test_equal_rows_by_number():
     assert exact_neighbors(np.zeros((2, 3)), np.full((5000, 3), 0.1), 4).tolist() == [[0, 1, 2, 3]] * 2
 

@@ -118,6 +118,10 @@ class VectorPeer(ABC):
         self._index = _faiss().deserialize_index(np.frombuffer(content, dtype=np.uint8))
         return self
 
+    def unload(self) -> None:
+        """Free the index; the peer can be built or loaded again."""
+        self._index = None
+
     @abstractmethod
     def _empty(self, columns: int, seed: int) -> Any:
         """An index of faiss that has neither learned nor stored anything."""

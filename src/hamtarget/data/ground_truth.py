@@ -27,9 +27,9 @@ _QUERIES_AT_A_TIME = 512
 _ROWS_AT_A_TIME = 1 << 13
 # Differences of proposed pairs are taken so many elements at a time: 32 MB.
 _ELEMENTS_AT_A_TIME = 1 << 22
-# Squares of larger numbers, summed, could leave the range of float64 (and of float32, far below).
+# Squares of larger numbers, summed, could leave the range of float64; that of float32 outside of these.
 _LARGEST = 1e150
-_LARGEST_FOR_FLOAT32 = 1e15
+_SMALLEST_FOR_FLOAT32, _LARGEST_FOR_FLOAT32 = 1e-15, 1e15
 
 
 def exact_neighbors(
@@ -93,7 +93,8 @@ class _Plan:
             element = np.float32 if size <= 2.0**24 else np.float64
             return cls(np.full(queries.shape[1], middle), element, True)
         narrow = all(array.dtype in (np.float16, np.float32) for array in (queries, base))
-        element = np.float32 if narrow and largest <= _LARGEST_FOR_FLOAT32 else np.float64
+        fits = _SMALLEST_FOR_FLOAT32 <= reach <= _LARGEST_FOR_FLOAT32
+        element = np.float32 if narrow and fits else np.float64
         # Around the mean the squares are smaller, and so is the rounding, and fewer rows are proposed.
         sums = sum((block.sum(axis=0, dtype=np.float64) for _, block in row_blocks(base)), np.zeros(base.shape[1]))
         return cls(np.asarray(sums / len(base)), element, False)
@@ -109,10 +110,11 @@ class _Plan:
         if self.exact:
             return np.zeros(len(query_squares))
         # A sum of n products is off by at most n u times the sum of their sizes (u: half the spacing at 1), and each
-        # coordinate by u of itself after centring; twice that, to be safe.
-        unit = float(np.finfo(self.element).eps) / 2
+        # coordinate by u of itself after centring; twice that, to be safe. Each product may also vanish below `tiny`.
+        limits = np.finfo(self.element)
         reach = np.sqrt(query_squares) + np.sqrt(row_squares.max())
-        return np.asarray(2 * (len(self.centre) + 8) * unit * reach**2)
+        terms = len(self.centre) + 8
+        return np.asarray(terms * float(limits.eps) * reach**2 + 8 * terms * float(limits.tiny))
 
 
 def _nearest(queries: NDArray[Any], base: NDArray[Any], k: int, plan: _Plan) -> NDArray[np.int64]:
