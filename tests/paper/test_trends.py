@@ -1,10 +1,9 @@
 """What must hold on any vectors with neighbours, on a small set: 2,000 to learn from, 20,000 to search in."""
 
-import numpy as np
 import pytest
 
 from hamtarget.baselines import ITQ, LSH
-from hamtarget.data import VectorSet, exact_neighbors
+from hamtarget.data import VectorSet, exact_neighbors, generated_descriptors
 from hamtarget.learn import HashEncoder
 from hamtarget.paper.lookup import exact_lookup
 from hamtarget.paper.probing import ProbedIndex, nearest_read
@@ -12,19 +11,9 @@ from hamtarget.paper.probing import ProbedIndex, nearest_read
 READS = (20, 50, 100, 200)
 
 
-def descriptors(rows, seed):
-    """Vectors of 128 bytes that look like SIFT's: few degrees of freedom, bent, none negative, of equal length."""
-    world = np.random.default_rng(7)
-    inner, outer = world.normal(scale=0.7, size=(12, 64)), world.normal(scale=0.25, size=(64, 128))
-    random = np.random.default_rng(seed)
-    values = np.tanh(random.normal(size=(rows, 12)) @ inner) @ outer + 0.3 * random.normal(size=(rows, 128))
-    values = np.maximum(values, 0)
-    return np.clip(np.rint(512 * values / np.linalg.norm(values, axis=1, keepdims=True)), 0, 255).astype(np.uint8)
-
-
 @pytest.fixture(scope="module")
 def vectors():
-    learn, base, queries = descriptors(2000, 1), descriptors(20_000, 2), descriptors(500, 3)
+    learn, base, queries = (generated_descriptors(rows, seed=seed) for rows, seed in ((2000, 1), (20_000, 2), (500, 3)))
     return VectorSet(learn, base, queries, exact_neighbors(queries, base, 10), "generated")
 
 

@@ -1,5 +1,6 @@
 """The bundled sample, vectors from files, and their exact neighbours."""
 
+from hamtarget.data.descriptors import generated_descriptors
 from hamtarget.data.ground_truth import exact_neighbors
 from hamtarget.data.neighbor_cache import cached_neighbors
 from hamtarget.data.sample import FASHION_CLASSES, Sample, fashion_sample
@@ -13,6 +14,7 @@ __all__ = [
     "cached_neighbors",
     "exact_neighbors",
     "fashion_sample",
+    "generated_descriptors",
     "open_vector_set",
     "open_vectors",
 ]

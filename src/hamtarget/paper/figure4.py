@@ -111,6 +111,7 @@ def peer_curves(
             "centroids": row["centroids"],
             "refined": row["refined"],
             "queries_per_second": row["queries_per_second"],
+            "queries_per_cpu_second": row["queries_per_cpu_second"],
             "bytes_per_row": row["bytes_per_row"],
         }
         curves.setdefault(row["peer"], []).append(point)

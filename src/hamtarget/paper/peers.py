@@ -34,8 +34,8 @@ def measure_peers(
     - `recall`: share of all queries whose true nearest neighbour is among the `k` found;
     - `queries_per_second`: of one thread, for a batch of `timed_queries`, by the median of `repeats`; all settings of a
       peer are timed in turns, so that a slow moment of the machine does not hit one of them alone;
-    - `queries_per_cpu_second`: the same by the time of the core that was used: where the machine is shared, this is what
-      an idle one would come near to;
+    - `queries_per_cpu_second`: the same by the time of the core that was used: where the machine is shared, this is
+      what an idle one would come near to;
     - `seconds`, `cpu_seconds`: of each repeat;
     - `rows`, `centroids`, `refined`: what a query is compared with, on average (see `Comparisons`);
     - `bytes_per_row`, `build_seconds` (None where the index came from the cache), `k`, `timed_queries`.
