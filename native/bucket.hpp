@@ -1,15 +1,18 @@
 // Hits of one bucket: the rows within the radius that no earlier table has.
+//
+// A search that flips no bit reads the query's own bucket of each table. A row within the radius shares a whole substring
+// with the query, so the first table whose substring it shares is where it counts. (To share the bucket number is not
+// enough: that would have to be folded for every row and table, where comparing substrings takes one instruction.)
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
-#include "array.hpp"
-#include "code.hpp"
-#include "hits.hpp"
+#include "kernel.hpp"
+#include "row_lists.hpp"
 #include "segment.hpp"
 
 namespace hamtarget {
@@ -21,26 +24,22 @@ struct Span {
     std::size_t size() const { return stop - start; }
 };
 
-// The query's own bucket of one table.
-struct Lookup {
-    std::uint32_t key;
-    Span span;
-};
-
-// What is wanted of a bucket of one table.
+// What is wanted of the query's own bucket of one table.
 struct BucketScan {
     const std::uint8_t* query;
     Distance radius;
-    std::size_t part;
-    std::span<const Table> earlier;  // tables whose bucket of the query has been read
-    const Lookup* keys;              // the numbers of those buckets
+    std::span<const Table> tables;  // the last one's bucket is read; those of the others have been
 };
 
-// Whether an earlier table has the row in the query's own bucket.
-inline bool is_seen(const BucketScan& scan, const std::uint8_t* code) {
-    for (std::size_t j = 0; j < scan.earlier.size(); ++j)
-        if (scan.earlier[j].key.of(code) == scan.keys[j].key) return true;
-    return false;
+// Whether this table is the first whose substring the code shares with the query.
+inline bool is_first(const BucketScan& scan, const std::uint8_t* code) {
+    const auto shares = [&](const Table& table) {
+        return table.key.substring_of(code) == table.key.substring_of(scan.query);
+    };
+    const std::size_t last = scan.tables.size() - 1;
+    for (std::size_t j = 0; j < last; ++j)
+        if (shares(scan.tables[j])) return false;
+    return shares(scan.tables[last]);
 }
 
 // Where kernels put what they find.
@@ -53,87 +52,76 @@ namespace kernels {
 
 #if defined(__x86_64__)
 
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE __m512i broadcast(std::uint64_t number) {
-    return _mm512_set1_epi64(static_cast<long long>(number));
+// Lanes, of `rows`, whose substring differs from the query's. A substring reaches into at most two words.
+template <int words>
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask8 avx512_differs(const KeyBits& key, const __m512i* differing,
+                                                              __mmask8 rows) {
+    const std::size_t word = words == 1 ? 0 : key.word();
+    __mmask8 differs = _mm512_mask_test_epi64_mask(rows, differing[word], broadcast(key.bits()));
+    if constexpr (words > 1)
+        if (key.bits_of_next())
+            differs |= _mm512_mask_test_epi64_mask(rows, differing[word + 1], broadcast(key.bits_of_next()));
+    return differs;
 }
 
-// Of `found` rows of a register, those that no earlier table has. A row in the query's own bucket of an earlier table
-// was found there. Folding is linear: the fold of what differs says where bucket numbers differ.
+// Everything at once, eight rows at a time, and no branch for a hit.
 template <int words>
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask8 avx512_unseen(const BucketScan& scan, const std::uint8_t* codes,
-                                                             __m512i differing, __mmask8 found) {
-    if constexpr (words == 1) {
-        for (const Table& table : scan.earlier) {
-            const KeyBits& key = table.key;
-            const __m512i substring =
-                _mm512_and_si512(_mm512_srlv_epi64(differing, broadcast(key.shift())), broadcast(key.mask()));
-            const __m512i folded = _mm512_xor_si512(substring, _mm512_srlv_epi64(substring, broadcast(key.length())));
-            found = _mm512_mask_test_epi64_mask(found, folded, broadcast((1ULL << key.length()) - 1));
-        }
-    } else {
-        for (unsigned rows = found; rows; rows &= rows - 1) {
-            const int row = std::countr_zero(rows);
-            if (is_seen(scan, codes + 8 * words * row)) found ^= static_cast<__mmask8>(1 << row);
-        }
-    }
-    return found;
-}
-
-// Everything at once, eight rows at a time, and for codes of 64 bits no branch for a hit.
-template <int words>
-[[HAMTARGET_AVX512]] inline std::size_t avx512_new_hits(const BucketScan& scan, Codes codes, const std::uint32_t* rows,
-                                                        Hit* hits) {
+[[HAMTARGET_AVX512]] inline void avx512_read_bucket(const BucketScan& scan, Codes codes, const std::uint32_t* rows,
+                                                    RowLists& lists) {
     const auto eight = EightRows<words>::of(scan.query);
     const __m512i widest = broadcast(scan.radius);
-    const __m512i stamp = broadcast(hit_of(0, scan.part, 0));
-    std::size_t count = 0;
+    const std::span<const Table> earlier = scan.tables.first(scan.tables.size() - 1);
+    std::uint32_t* const sizes = lists.sizes();
     for (std::size_t i = 0; i < codes.n_rows; i += 8) {
         const std::size_t left = std::min<std::size_t>(8, codes.n_rows - i);
         const auto here = static_cast<__mmask8>((1u << left) - 1);
-        const std::uint8_t* bytes = codes.bytes + 8 * words * i;
-        const __m512i distances = eight.distances(bytes, left);
+        __m512i differing[words];
+        eight.differing_words(codes.bytes + 8 * words * i, left, differing);
+        __m512i distances = _mm512_popcnt_epi64(differing[0]);
+        for (int w = 1; w < words; ++w) distances = _mm512_add_epi64(distances, _mm512_popcnt_epi64(differing[w]));
         __mmask8 found = _mm512_mask_cmple_epu64_mask(here, distances, widest);
         if (!found) continue;
-        found = avx512_unseen<words>(scan, bytes, eight.differing(bytes, 0, left), found);
-        const __m512i numbers = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(_mm512_maskz_loadu_epi32(here, rows + i)));
-        const __m512i all = _mm512_or_si512(_mm512_or_si512(_mm512_slli_epi64(distances, 48), numbers), stamp);
-        // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
-        _mm512_storeu_si512(hits + count, _mm512_maskz_compress_epi64(found, all));
-        count += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(found)));
+        for (const Table& table : earlier) found = avx512_differs<words>(table.key, differing, found);
+        found &= static_cast<__mmask8>(~avx512_differs<words>(scan.tables.back().key, differing, found));
+        const __m256i numbers = _mm256_maskz_loadu_epi32(here, rows + i);
+        for (std::size_t distance = 0; distance <= scan.radius; ++distance) {
+            const __mmask8 at = _mm512_mask_cmpeq_epi64_mask(found, distances, broadcast(distance));
+            // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(lists.list(distance) + sizes[distance]),
+                                _mm256_maskz_compress_epi32(at, numbers));
+            sizes[distance] += static_cast<std::uint32_t>(std::popcount(static_cast<unsigned>(at)));
+        }
     }
-    return count;
 }
 
 #endif
 
 }  // namespace kernels
 
-// Appends the hits of a bucket: its codes, and the rows they belong to.
-inline void new_hits(const Kernel& kernel, const BucketScan& scan, Codes codes, const std::uint32_t* rows,
-                     KernelRoom& room, Growing<Hit>& hits) {
-    const std::size_t before = hits.size();
-    Hit* to = hits.extend(codes.n_rows + kKernelSlack);
+// Adds a run of hits to the lists: those of a bucket with these codes, and the rows they belong to.
+inline void read_bucket(const Kernel& kernel, const BucketScan& scan, Codes codes, const std::uint32_t* rows,
+                        KernelRoom& room, RowLists& lists) {
 #if defined(__x86_64__)
     if (kernel.is_avx512) {
         using namespace kernels;
-        const auto by_eight = codes.n_bytes == 8    ? avx512_new_hits<1>
-                              : codes.n_bytes == 16 ? avx512_new_hits<2>
-                              : codes.n_bytes == 32 ? avx512_new_hits<4>
+        const auto by_eight = codes.n_bytes == 8    ? avx512_read_bucket<1>
+                              : codes.n_bytes == 16 ? avx512_read_bucket<2>
+                              : codes.n_bytes == 32 ? avx512_read_bucket<4>
                                                     : nullptr;
-        if (by_eight) return hits.shrink(before + by_eight(scan, codes, rows, to));
+        if (by_eight) {
+            by_eight(scan, codes, rows, lists);
+            return lists.end_run();
+        }
     }
 #endif
-    std::size_t kept = 0;
     for (std::size_t start = 0; start < codes.n_rows; start += kBlockRows) {
         const Codes block = codes.slice(start, std::min(kBlockRows, codes.n_rows - start));
         const std::size_t count = kernel.within(scan.query, block, scan.radius, room.positions, room.distances);
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::uint8_t* code = block.row(room.positions[i]);
-            to[kept] = hit_of(room.distances[i], scan.part, rows[start + room.positions[i]]);
-            kept += !is_seen(scan, code);
-        }
+        for (std::size_t i = 0; i < count; ++i)
+            if (is_first(scan, block.row(room.positions[i])))
+                lists.push(room.distances[i], rows[start + room.positions[i]]);
     }
-    hits.shrink(before + kept);
+    lists.end_run();
 }
 
 }  // namespace hamtarget

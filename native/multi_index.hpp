@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel.hpp"
 #include "manifest.hpp"
 #include "rerank.hpp"
 

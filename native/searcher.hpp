@@ -20,6 +20,7 @@
 
 #include "bucket.hpp"
 #include "hits.hpp"
+#include "kernel.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
 #include "probe.hpp"
@@ -44,6 +45,7 @@ class Searcher {
         for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
         probes_ = request.logits && request.budget < n_rows_;
+        lists_hits_ = !grows() && request.limit == kNoLimit && request.radius < RowLists::kMostLists;
     }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
@@ -64,6 +66,12 @@ class Searcher {
     // So many buckets are being fetched at a time.
     static constexpr std::size_t kAhead = 8;
     static constexpr std::size_t kKeys = 32;
+
+    // The query's own bucket of one table.
+    struct Lookup {
+        std::uint32_t key;
+        Span span;
+    };
 
     struct Scan {
         std::uint32_t query;
@@ -114,10 +122,13 @@ class Searcher {
         std::size_t finished = 0;
         for (std::size_t q = 0; q < n_queries_; ++q) {
             found_[q].reset(request_.radius, request_.limit);
-            read(q, ahead);
+            const bool listed = read(q, ahead);
             waits |= scanning_[q];
-            if (waits) continue;
-            finish(q, hits);
+            if (waits || request_.rerank) {
+                if (listed) keep_lists(tabled_[0], q);
+                if (waits) continue;
+            }
+            listed && !request_.rerank ? write_lists(q, hits) : finish(q, hits);
             ++finished;
             // The next query uses the same memory, which is in the cache.
             if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
@@ -137,23 +148,35 @@ class Searcher {
         prefetch(*lookup_tables_[i], lookup.span);
     }
 
-    void read(std::size_t q, std::size_t ahead) {
+    // Returns whether all hits of the query are in the lists: they are where there is one part only.
+    bool read(std::size_t q, std::size_t ahead) {
         std::size_t i = 0;
+        bool listed = false;
         for (const std::size_t p : tabled_) {
             const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
-            double rows = 0;
-            for (std::size_t j = 0; j < n_steps_; ++j) rows += static_cast<double>(lookups[j].span.size());
-            const bool scans = rows * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows);
+            std::size_t rows = 0;
+            for (std::size_t j = 0; j < n_steps_; ++j) rows += lookups[j].span.size();
+            const bool scans = static_cast<double>(rows) * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows);
             if (scans) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
             }
+            listed = lists_hits_ && !scans && rows <= RowLists::kMostRows;
+            if (listed) lists_.reset(request_.radius, rows);
             for (std::size_t j = 0; j < n_steps_; ++j, ++i) {
                 if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
                 if (q + ahead < n_queries_) fetch(q + ahead, i);
-                if (!scans) read_bucket(p, j, lookups[j].span, q, lookups);
+                if (listed)
+                    list_bucket(p, j, lookups[j].span, q);
+                else if (!scans)
+                    read_bucket(p, j, lookups[j].span, q);
+            }
+            if (listed && manifest_.parts.size() > 1) {
+                keep_lists(p, q);
+                listed = false;
             }
         }
+        return listed;
     }
 
     // Steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
@@ -210,27 +233,31 @@ class Searcher {
         prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
     }
 
+    // Adds the hits of the query's own bucket of table j to the lists.
+    HAMTARGET_INLINE void list_bucket(std::size_t p, std::size_t j, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        const Table& table = segment.tables[j];
+        ++cost_[q].buckets;
+        cost_[q].candidates += static_cast<std::int64_t>(span.size());
+        const Codes codes{table.codes.data() + span.start * layout_.n_bytes, span.size(), layout_.n_bytes};
+        hamtarget::read_bucket(kernel_, {query(q), request_.radius, std::span(segment.tables).first(j + 1)}, codes,
+                               table.rows.data() + span.start, room_, lists_);
+        if (segment.ids.is_consecutive()) return;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const std::uint32_t row : lists_.last_run(distance)) segment.ids.prefetch(row);
+    }
+
+    // Puts what is in the lists with the other hits of the query.
+    void keep_lists(std::size_t p, std::size_t q) {
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const std::uint32_t row : lists_.rows(distance)) emit(p, row, static_cast<Distance>(distance), q);
+    }
+
     // Emits the hits of a bucket that step t reads and no earlier one.
-    // `lookups`: of the query, in the tables of this part, where step t flips no bit.
-    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q, const Lookup* lookups = nullptr) {
-        const Part& part = manifest_.parts[p];
-        const Segment& segment = *part.segment;
+    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[p].segment;
         const Table& table = segment.tables[t % n_tables_];
         ++cost_[q].buckets;
-        // What nearly every hit takes.
-        if (lookups && request_.limit == kNoLimit && !part.deleted && !request_.filter) {
-            Growing<Hit>& all = found_[q].all();
-            const std::size_t before = all.size();
-            const std::size_t count = span.size();
-            cost_[q].candidates += static_cast<std::int64_t>(count);
-            new_hits(kernel_, {query(q), request_.radius, p, std::span(segment.tables).first(t), lookups},
-                     {table.codes.data() + span.start * layout_.n_bytes, count, layout_.n_bytes},
-                     table.rows.data() + span.start, room_, all);
-            // Ids are read when the hits of all queries at hand are sorted.
-            if (!segment.ids.is_consecutive())
-                for (std::size_t i = before; i < all.size(); ++i) segment.ids.prefetch(row_of(all[i]));
-            return;
-        }
         each_block_within(table.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
@@ -265,10 +292,18 @@ class Searcher {
         return first;
     }
 
+    // Whether every row of the part that is near enough is a hit.
+    bool takes_all(const Part& part) const {
+        return request_.limit == kNoLimit && !part.deleted && !request_.filter;
+    }
+
+    bool allows(const Part& part, std::size_t row) const {
+        return !part.is_deleted(row) && (!request_.filter || request_.filter->allows(part.segment->ids[row]));
+    }
+
     void emit(std::size_t p, std::size_t row, Distance distance, std::size_t q) {
         const Part& part = manifest_.parts[p];
-        if (part.is_deleted(row)) return;
-        if (request_.filter && !request_.filter->allows(part.segment->ids[row])) return;
+        if (!allows(part, row)) return;
         found_[q].offer(hit_of(distance, p, row), order_);
     }
 
@@ -276,7 +311,9 @@ class Searcher {
     void scan(std::size_t p) {
         const Part& part = manifest_.parts[p];
         if (scans_[p].empty()) return;
-        const std::size_t block = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
+        // With a limit the bound shrinks from block to block, and small ones bring it down sooner.
+        const std::size_t share = request_.limit == kNoLimit ? 1 : 4;
+        const std::size_t block = std::min(kBlockRows, kBlockBytes / layout_.n_bytes) / share;
         for (std::size_t start = 0; start < part.n_rows; start += block) {
             const Span span{static_cast<std::uint32_t>(start),
                             static_cast<std::uint32_t>(std::min(start + block, part.n_rows))};
@@ -285,9 +322,16 @@ class Searcher {
     }
 
     void scan_rows(std::size_t p, Span span, const Scan& scan) {
-        const Segment& segment = *manifest_.parts[p].segment;
+        const Part& part = manifest_.parts[p];
+        const Segment& segment = *part.segment;
         const std::size_t q = scan.query;
+        const bool plain = segment.tables.empty() && takes_all(part);
         each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            if (plain) {
+                Hit* to = found_[q].all().extend(count);
+                for (std::size_t i = 0; i < count; ++i) to[i] = hit_of(room_.distances[i], p, start + room_.positions[i]);
+                return;
+            }
             for (std::size_t i = 0; i < count; ++i) {
                 const std::size_t place = start + room_.positions[i];
                 if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
@@ -361,6 +405,19 @@ class Searcher {
         hits.end_query(cost_[q]);
     }
 
+    // What is in the lists, as the result of the query: they are of the only part.
+    void write_lists(std::size_t q, Hits& hits) {
+        const Part& part = manifest_.parts[0];
+        const bool takes_all = this->takes_all(part);
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance) {
+            std::span<std::uint32_t> rows = lists_.sorted(distance, kernel_);
+            if (!takes_all) rows = rows.first(std::remove_if(rows.begin(), rows.end(), [&](std::uint32_t row) { return !allows(part, row); }) - rows.begin());
+            part.segment->ids.write(rows, hits.ids.extend(rows.size()));
+            std::fill_n(hits.distances.extend(rows.size()), rows.size(), static_cast<Distance>(distance));
+        }
+        hits.end_query(cost_[q]);
+    }
+
     void write(std::span<const Hit> hits, std::int64_t* ids, Distance* distances) const {
         const std::size_t count = hits.size();
         for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
@@ -399,6 +456,7 @@ class Searcher {
     std::size_t n_rows_ = 0;
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
     bool probes_ = false;
+    bool lists_hits_ = false;  // hits of buckets are collected in lists
 
     // Of the queries at hand.
     std::size_t first_query_ = 0;
@@ -417,6 +475,7 @@ class Searcher {
     std::vector<RankedHit> ranked_;
     BucketOrder buckets_;
     std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
+    RowLists lists_;
     KernelRoom room_;
 };
 

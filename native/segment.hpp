@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,27 +52,37 @@ class KeyBits {
           // The 8 bytes read must not reach past the code.
           offset_(std::min(start / 8, n_bytes - n_read_)),
           shift_(start - 8 * offset_),
-          mask_((std::uint64_t{1} << width_) - 1) {}
+          mask_((std::uint64_t{1} << width_) - 1),
+          bits_(mask_ << start % 64),
+          bits_of_next_(start % 64 ? mask_ >> (64 - start % 64) : 0) {}
 
-    std::uint32_t of(const std::uint8_t* code) const {
+    std::uint64_t substring_of(const std::uint8_t* code) const {
         std::uint64_t word = 0;
         if (n_read_ == 8)
             std::memcpy(&word, code + offset_, 8);
         else
             std::memcpy(&word, code, n_read_);
-        const std::uint64_t substring = word >> shift_ & mask_;
+        return word >> shift_ & mask_;
+    }
+
+    // The bucket number.
+    std::uint32_t of(const std::uint8_t* code) const {
+        const std::uint64_t substring = substring_of(code);
         return static_cast<std::uint32_t>((substring ^ substring >> length_) & ((std::uint64_t{1} << length_) - 1));
     }
+
+    // The substring, as far as it counts, lies in this 64-bit word of a code and the next one: in these bits.
+    std::size_t word() const { return start_ / 64; }
+    std::uint64_t bits() const { return bits_; }
+    std::uint64_t bits_of_next() const { return bits_of_next_; }
 
     std::size_t start() const { return start_; }
     std::size_t width() const { return width_; }
     std::size_t length() const { return length_; }  // of a bucket number
-    std::size_t shift() const { return shift_; }
-    std::uint64_t mask() const { return mask_; }
 
   private:
     std::size_t start_ = 0, width_ = 0, length_ = 0, n_read_ = 0, offset_ = 0, shift_ = 0;
-    std::uint64_t mask_ = 0;
+    std::uint64_t mask_ = 0, bits_ = 0, bits_of_next_ = 0;
 };
 
 // First bit of substring `index` of `count` (count itself: past the last); the longer ones come first.
@@ -148,6 +159,17 @@ class IdColumn {
     std::int64_t operator[](std::size_t row) const {
         if (!wide_.empty()) return wide_[row];
         return base_ + static_cast<std::int64_t>(above_.empty() ? row : above_[row]);
+    }
+
+    // The ids of these rows.
+    void write(std::span<const std::uint32_t> rows, std::int64_t* to) const {
+        if (!wide_.empty()) {
+            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = wide_[rows[i]];
+        } else if (!above_.empty()) {
+            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = base_ + above_[rows[i]];
+        } else {
+            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = base_ + rows[i];
+        }
     }
 
     bool is_consecutive() const { return wide_.empty() && above_.empty(); }
