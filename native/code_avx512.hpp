@@ -27,9 +27,15 @@ struct EightRows {
     __m512i wanted;  // the query's words, again and again
 
     [[HAMTARGET_AVX512]] HAMTARGET_INLINE static EightRows of(const std::uint8_t* query) {
-        std::uint64_t repeated[8];
-        for (int i = 0; i < 8; ++i) std::memcpy(repeated + i, query + 8 * (i % words), 8);
-        return {_mm512_loadu_si512(repeated)};
+        if constexpr (words == 1) {
+            std::uint64_t word;
+            std::memcpy(&word, query, sizeof word);
+            return {broadcast(word)};
+        } else if constexpr (words == 2) {
+            return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(query)))};
+        } else {
+            return {_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(query)))};
+        }
     }
 
     // Bits that differ in 64 bytes of the rows, of which only the first `n_rows` rows are there.

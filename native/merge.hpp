@@ -154,18 +154,24 @@ namespace kernels {
 // So many elements past the last one may be overwritten.
 inline constexpr std::size_t kSortSlack = 16;
 
-// Sorts row numbers, all different, that lie in ascending runs; `ends` says where each one ends, and is used up.
-// Returns which of the two places has the result. Both have room for kSortSlack more.
-inline std::uint32_t* sort_rows(const Kernel& kernel, std::uint32_t* rows, std::uint32_t* room,
-                                std::vector<std::uint32_t>& ends) {
-    const std::size_t count = ends.empty() ? 0 : ends.back();
-    if (count < 2) return rows;
+// Sorts rows in any order where they are few enough for it to be faster than merging; else returns false.
+inline bool sort_few_rows([[maybe_unused]] const Kernel& kernel, [[maybe_unused]] std::uint32_t* rows,
+                          [[maybe_unused]] std::size_t count) {
 #if defined(__x86_64__)
-    if (kernel.is_avx512) {
-        if (count > 32) return merge_runs(rows, room, ends, kernels::avx512_merge_two);
+    if (kernel.is_avx512 && count <= 32) {
         kernels::avx512_sort_few(rows, count);
-        return rows;
+        return true;
     }
+#endif
+    return false;
+}
+
+// Merges ascending runs of row numbers, all different; `ends` says where each one ends, and is used up.
+// Returns which of the two places has the result. Both have room for kSortSlack more.
+inline std::uint32_t* merge_rows([[maybe_unused]] const Kernel& kernel, std::uint32_t* rows, std::uint32_t* room,
+                                 std::vector<std::uint32_t>& ends) {
+#if defined(__x86_64__)
+    if (kernel.is_avx512) return merge_runs(rows, room, ends, kernels::avx512_merge_two);
 #endif
     return merge_runs(rows, room, ends, [](const auto* left, const auto* middle, const auto* end, auto* to) {
         merge_two(left, middle, end, to, [](std::uint32_t row) { return row; });

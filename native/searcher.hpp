@@ -26,6 +26,7 @@
 #include "probe.hpp"
 #include "request.hpp"
 #include "rerank.hpp"
+#include "result_writer.hpp"
 
 namespace hamtarget {
 
@@ -66,12 +67,6 @@ class Searcher {
     // So many buckets are being fetched at a time.
     static constexpr std::size_t kAhead = 8;
     static constexpr std::size_t kKeys = 32;
-
-    // The query's own bucket of one table.
-    struct Lookup {
-        std::uint32_t key;
-        Span span;
-    };
 
     struct Scan {
         std::uint32_t query;
@@ -148,35 +143,47 @@ class Searcher {
         prefetch(*lookup_tables_[i], lookup.span);
     }
 
-    // Returns whether all hits of the query are in the lists: they are where there is one part only.
+    // Returns whether the hits of the query are in the lists, and nowhere else.
     bool read(std::size_t q, std::size_t ahead) {
+        const std::size_t n_lookups = lookup_tables_.size();
         std::size_t i = 0;
-        bool listed = false;
+        const auto fetch_next = [&](std::size_t) __attribute__((always_inline)) {
+            if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
+            if (q + ahead < n_queries_) fetch(q + ahead, i);
+            ++i;
+        };
         for (const std::size_t p : tabled_) {
-            const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
+            const Part& part = manifest_.parts[p];
+            const Lookup* lookups = lookups_.data() + q * n_lookups + i;
             std::size_t rows = 0;
             for (std::size_t j = 0; j < n_steps_; ++j) rows += lookups[j].span.size();
-            const bool scans = static_cast<double>(rows) * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows);
-            if (scans) {
+            if (rows * kBucketRowCost > part.n_rows) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
-            }
-            listed = lists_hits_ && !scans && rows <= RowLists::kMostRows;
-            if (listed) lists_.reset(request_.radius, rows);
-            for (std::size_t j = 0; j < n_steps_; ++j, ++i) {
-                if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
-                if (q + ahead < n_queries_) fetch(q + ahead, i);
-                if (listed)
-                    list_bucket(p, j, lookups[j].span, q);
-                else if (!scans)
-                    read_bucket(p, j, lookups[j].span, q);
-            }
-            if (listed && manifest_.parts.size() > 1) {
+                for (std::size_t j = 0; j < n_steps_; ++j) fetch_next(j);
+            } else if (lists_hits_ && rows <= RowLists::kMostRows) {
+                cost_[q].buckets += static_cast<std::int64_t>(n_steps_);
+                cost_[q].candidates += static_cast<std::int64_t>(rows);
+                const auto tables = std::span(part.segment->tables).first(n_steps_);
+                read_buckets(kernel_, {query(q), layout_.n_bytes, request_.radius, tables, lookups}, room_, lists_,
+                             fetch_next);
+                prefetch_ids(part.segment->ids);
+                if (manifest_.parts.size() == 1) return true;
                 keep_lists(p, q);
-                listed = false;
+            } else {
+                for (std::size_t j = 0; j < n_steps_; ++j) {
+                    fetch_next(j);
+                    read_bucket(p, j, lookups[j].span, q);
+                }
             }
         }
-        return listed;
+        return false;
+    }
+
+    void prefetch_ids(const IdColumn& ids) {
+        if (ids.is_consecutive()) return;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const std::uint32_t row : lists_.rows(distance)) ids.prefetch(row);
     }
 
     // Steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
@@ -231,20 +238,6 @@ class Searcher {
         prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
                        std::size_t{span.stop - span.start} * layout_.n_bytes);
         prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
-    }
-
-    // Adds the hits of the query's own bucket of table j to the lists.
-    HAMTARGET_INLINE void list_bucket(std::size_t p, std::size_t j, Span span, std::size_t q) {
-        const Segment& segment = *manifest_.parts[p].segment;
-        const Table& table = segment.tables[j];
-        ++cost_[q].buckets;
-        cost_[q].candidates += static_cast<std::int64_t>(span.size());
-        const Codes codes{table.codes.data() + span.start * layout_.n_bytes, span.size(), layout_.n_bytes};
-        hamtarget::read_bucket(kernel_, {query(q), request_.radius, std::span(segment.tables).first(j + 1)}, codes,
-                               table.rows.data() + span.start, room_, lists_);
-        if (segment.ids.is_consecutive()) return;
-        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
-            for (const std::uint32_t row : lists_.last_run(distance)) segment.ids.prefetch(row);
     }
 
     // Puts what is in the lists with the other hits of the query.
@@ -409,12 +402,18 @@ class Searcher {
     void write_lists(std::size_t q, Hits& hits) {
         const Part& part = manifest_.parts[0];
         const bool takes_all = this->takes_all(part);
+        std::size_t most = 0;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance) most += lists_.size(distance);
+        ResultWriter writer(kernel_, part.segment->ids, hits, most);
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance) {
             std::span<std::uint32_t> rows = lists_.sorted(distance, kernel_);
-            if (!takes_all) rows = rows.first(std::remove_if(rows.begin(), rows.end(), [&](std::uint32_t row) { return !allows(part, row); }) - rows.begin());
-            part.segment->ids.write(rows, hits.ids.extend(rows.size()));
-            std::fill_n(hits.distances.extend(rows.size()), rows.size(), static_cast<Distance>(distance));
+            if (!takes_all) {
+                const auto refused = [&](std::uint32_t row) { return !allows(part, row); };
+                rows = {rows.begin(), std::remove_if(rows.begin(), rows.end(), refused)};
+            }
+            writer.write(rows, static_cast<Distance>(distance));
         }
+        writer.finish();
         hits.end_query(cost_[q]);
     }
 

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -159,17 +158,6 @@ class IdColumn {
     std::int64_t operator[](std::size_t row) const {
         if (!wide_.empty()) return wide_[row];
         return base_ + static_cast<std::int64_t>(above_.empty() ? row : above_[row]);
-    }
-
-    // The ids of these rows.
-    void write(std::span<const std::uint32_t> rows, std::int64_t* to) const {
-        if (!wide_.empty()) {
-            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = wide_[rows[i]];
-        } else if (!above_.empty()) {
-            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = base_ + above_[rows[i]];
-        } else {
-            for (std::size_t i = 0; i < rows.size(); ++i) to[i] = base_ + rows[i];
-        }
     }
 
     bool is_consecutive() const { return wide_.empty() && above_.empty(); }
