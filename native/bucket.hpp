@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "kernel.hpp"
 #include "row_lists.hpp"
@@ -79,6 +80,26 @@ template <int words>
     return differs;
 }
 
+// Appends the rows at one distance to its list, and moves the end of the list.
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append(__mmask8 found, __m512i distances, std::size_t distance,
+                                                         __m256i rows, std::uint32_t*& end) {
+    const __mmask8 at = _mm512_mask_cmpeq_epi64_mask(found, distances, broadcast(distance));
+    // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(end), _mm256_maskz_compress_epi32(at, rows));
+    end += std::popcount(static_cast<unsigned>(at));
+}
+
+// One after another rather than in a loop: then the compiler keeps the ends in registers.
+template <std::size_t... each>
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append_each(std::index_sequence<each...>, __mmask8 found,
+                                                              __m512i distances, __m256i rows, std::uint32_t** ends) {
+    (avx512_append(found, distances, each, rows, ends[each]), ...);
+}
+template <std::size_t... each>
+HAMTARGET_INLINE void end_runs(std::index_sequence<each...>, RowLists& lists, std::size_t run, std::uint32_t** ends) {
+    (lists.end_run(run, each, ends[each]), ...);
+}
+
 // Everything at once, eight rows at a time, and no branch for a hit. Lists whose number the compiler knows have their
 // ends in registers; n_lists 0 is for any number.
 template <int words, std::size_t n_lists, class Before>
@@ -86,7 +107,9 @@ template <int words, std::size_t n_lists, class Before>
     const auto eight = EightRows<words>::of(buckets.query);
     const __m512i widest = broadcast(buckets.radius);
     const std::size_t n_ends = n_lists ? n_lists : lists.n_lists();
+    constexpr auto known = std::make_index_sequence<n_lists>();
     std::uint32_t* ends[n_lists ? n_lists : RowLists::kMostLists];
+#pragma GCC unroll 4
     for (std::size_t d = 0; d < n_ends; ++d) ends[d] = lists.list(d);
     for (std::size_t table = 0; table < buckets.tables.size(); ++table) {
         before(table);
@@ -106,15 +129,15 @@ template <int words, std::size_t n_lists, class Before>
                 found = avx512_differs<words>(buckets.tables[j].key, differing, found);
             found &= static_cast<__mmask8>(~avx512_differs<words>(buckets.tables[table].key, differing, found));
             const __m256i numbers = _mm256_maskz_loadu_epi32(here, rows + i);
-            for (std::size_t d = 0; d < n_ends; ++d) {
-                const __mmask8 at = _mm512_mask_cmpeq_epi64_mask(found, distances, broadcast(d));
-                // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not
-                // (Zen 4).
-                _mm256_storeu_si256(reinterpret_cast<__m256i*>(ends[d]), _mm256_maskz_compress_epi32(at, numbers));
-                ends[d] += std::popcount(static_cast<unsigned>(at));
-            }
+            if constexpr (n_lists > 0)
+                avx512_append_each(known, found, distances, numbers, ends);
+            else
+                for (std::size_t d = 0; d < n_ends; ++d) avx512_append(found, distances, d, numbers, ends[d]);
         }
-        for (std::size_t d = 0; d < n_ends; ++d) lists.end_run(table, d, ends[d]);
+        if constexpr (n_lists > 0)
+            end_runs(known, lists, table, ends);
+        else
+            for (std::size_t d = 0; d < n_ends; ++d) lists.end_run(table, d, ends[d]);
     }
 }
 
@@ -133,12 +156,9 @@ template <int words, class Before>
 
 }  // namespace kernels
 
-// Puts the hits into the lists: a run for each bucket. Calls before(table) before each.
+// Puts the hits into the lists, which have room for all rows: a run for each bucket. Calls before(table) before each.
 template <class Before>
 void read_buckets(const Kernel& kernel, const OwnBuckets& buckets, KernelRoom& room, RowLists& lists, Before before) {
-    std::size_t most_rows = 0;
-    for (std::size_t table = 0; table < buckets.tables.size(); ++table) most_rows += buckets.lookups[table].span.size();
-    lists.reset(buckets.radius, most_rows, buckets.tables.size());
 #if defined(__x86_64__)
     if (kernel.is_avx512) {
         switch (buckets.n_bytes) {

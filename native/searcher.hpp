@@ -47,6 +47,7 @@ class Searcher {
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
         probes_ = request.logits && request.budget < n_rows_;
         lists_hits_ = !grows() && request.limit == kNoLimit && request.radius < RowLists::kMostLists;
+        lists_all_ = lists_hits_ && manifest.parts.size() == 1 && !manifest.parts[0].segment->tables.empty();
     }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
@@ -116,17 +117,22 @@ class Searcher {
         bool waits = grows() || tabled_.size() < manifest_.parts.size();
         std::size_t finished = 0;
         for (std::size_t q = 0; q < n_queries_; ++q) {
-            found_[q].reset(request_.radius, request_.limit);
-            const bool listed = read(q, ahead);
-            waits |= scanning_[q];
-            if (waits || request_.rerank) {
-                if (listed) keep_lists(tabled_[0], q);
-                if (waits) continue;
+            bool listed = list(q, ahead);
+            if (!listed || waits || request_.rerank) {
+                found_[q].reset(request_.radius, request_.limit);
+                listed ? keep_lists(0, q) : read(q, ahead);
+                listed = false;
             }
-            listed && !request_.rerank ? write_lists(q, hits) : finish(q, hits);
+            waits |= scanning_[q];
+            if (waits) continue;
+            if (listed) {
+                write_lists(q, hits);
+            } else {
+                finish(q, hits);
+                // The next query uses the same memory, which is in the cache.
+                if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
+            }
             ++finished;
-            // The next query uses the same memory, which is in the cache.
-            if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
         }
         return finished;
     }
@@ -143,45 +149,71 @@ class Searcher {
         prefetch(*lookup_tables_[i], lookup.span);
     }
 
-    // Returns whether the hits of the query are in the lists, and nowhere else.
-    bool read(std::size_t q, std::size_t ahead) {
-        const std::size_t n_lookups = lookup_tables_.size();
+    // Rows in the query's own buckets of a part.
+    std::size_t n_candidates(const Lookup* lookups) const {
+        std::size_t sum = 0;
+        for (std::size_t j = 0; j < n_steps_; ++j) sum += lookups[j].span.size();
+        return sum;
+    }
+
+    static bool is_scan_cheaper(const Part& part, std::size_t n_candidates) {
+        return n_candidates * kBucketRowCost > part.n_rows;
+    }
+
+    // Before bucket i of a query is read: the same one of later queries.
+    HAMTARGET_INLINE void fetch_later(std::size_t q, std::size_t i, std::size_t ahead) {
+        if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
+        if (q + ahead < n_queries_) fetch(q + ahead, i);
+    }
+
+    // Puts all hits of the query into the lists, or returns false where that cannot be.
+    bool list(std::size_t q, std::size_t ahead) {
+        if (!lists_all_) return false;
+        const Lookup* lookups = lookups_.data() + q * n_steps_;
+        const std::size_t rows = n_candidates(lookups);
+        if (is_scan_cheaper(manifest_.parts[0], rows) || rows > RowLists::kMostRows) return false;
+        list_part(0, q, rows, lookups, [&](std::size_t j) __attribute__((always_inline)) { fetch_later(q, j, ahead); });
+        return true;
+    }
+
+    template <class Before>
+    HAMTARGET_INLINE void list_part(std::size_t p, std::size_t q, std::size_t rows, const Lookup* lookups,
+                                    Before before) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        cost_[q].buckets += static_cast<std::int64_t>(n_steps_);
+        cost_[q].candidates += static_cast<std::int64_t>(rows);
+        const auto tables = std::span(segment.tables).first(n_steps_);
+        lists_.reset(request_.radius, rows, n_steps_);
+        read_buckets(kernel_, {query(q), layout_.n_bytes, request_.radius, tables, lookups}, room_, lists_, before);
+        if (!segment.ids.is_consecutive()) prefetch_ids(segment.ids);
+    }
+
+    // Puts the hits of the query with those of its other parts.
+    void read(std::size_t q, std::size_t ahead) {
         std::size_t i = 0;
-        const auto fetch_next = [&](std::size_t) __attribute__((always_inline)) {
-            if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
-            if (q + ahead < n_queries_) fetch(q + ahead, i);
-            ++i;
-        };
         for (const std::size_t p : tabled_) {
             const Part& part = manifest_.parts[p];
-            const Lookup* lookups = lookups_.data() + q * n_lookups + i;
-            std::size_t rows = 0;
-            for (std::size_t j = 0; j < n_steps_; ++j) rows += lookups[j].span.size();
-            if (rows * kBucketRowCost > part.n_rows) {
+            const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
+            const std::size_t rows = n_candidates(lookups);
+            const auto before = [&](std::size_t j) { fetch_later(q, i + j, ahead); };
+            if (is_scan_cheaper(part, rows)) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
-                for (std::size_t j = 0; j < n_steps_; ++j) fetch_next(j);
+                for (std::size_t j = 0; j < n_steps_; ++j) before(j);
             } else if (lists_hits_ && rows <= RowLists::kMostRows) {
-                cost_[q].buckets += static_cast<std::int64_t>(n_steps_);
-                cost_[q].candidates += static_cast<std::int64_t>(rows);
-                const auto tables = std::span(part.segment->tables).first(n_steps_);
-                read_buckets(kernel_, {query(q), layout_.n_bytes, request_.radius, tables, lookups}, room_, lists_,
-                             fetch_next);
-                prefetch_ids(part.segment->ids);
-                if (manifest_.parts.size() == 1) return true;
+                list_part(p, q, rows, lookups, before);
                 keep_lists(p, q);
             } else {
                 for (std::size_t j = 0; j < n_steps_; ++j) {
-                    fetch_next(j);
+                    before(j);
                     read_bucket(p, j, lookups[j].span, q);
                 }
             }
+            i += n_steps_;
         }
-        return false;
     }
 
     void prefetch_ids(const IdColumn& ids) {
-        if (ids.is_consecutive()) return;
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
             for (const std::uint32_t row : lists_.rows(distance)) ids.prefetch(row);
     }
@@ -456,6 +488,7 @@ class Searcher {
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
     bool probes_ = false;
     bool lists_hits_ = false;  // hits of buckets are collected in lists
+    bool lists_all_ = false;   // and there are no others
 
     // Of the queries at hand.
     std::size_t first_query_ = 0;

@@ -55,7 +55,7 @@ class KeyBits {
           bits_(mask_ << start % 64),
           bits_of_next_(start % 64 ? mask_ >> (64 - start % 64) : 0) {}
 
-    std::uint64_t substring_of(const std::uint8_t* code) const {
+    HAMTARGET_INLINE std::uint64_t substring_of(const std::uint8_t* code) const {
         std::uint64_t word = 0;
         if (n_read_ == 8)
             std::memcpy(&word, code + offset_, 8);
@@ -65,7 +65,7 @@ class KeyBits {
     }
 
     // The bucket number.
-    std::uint32_t of(const std::uint8_t* code) const {
+    HAMTARGET_INLINE std::uint32_t of(const std::uint8_t* code) const {
         const std::uint64_t substring = substring_of(code);
         return static_cast<std::uint32_t>((substring ^ substring >> length_) & ((std::uint64_t{1} << length_) - 1));
     }
