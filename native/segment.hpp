@@ -236,17 +236,17 @@ struct InOrder {
 };
 
 // One table, by counting: where each bucket starts, then every row to its place.
-inline Table build_table(const InOrder& rows, const KeyBits& key) {
+inline Table build_table(const InOrder& rows, const KeyBits& key, Block& block) {
     const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
     const std::size_t n_buckets = std::size_t{1} << key.length();
-    Array<std::uint32_t> offsets(n_buckets + 1);
+    const auto offsets = block.cut<std::uint32_t>(n_buckets + 1);
     std::memset(offsets.data(), 0, offsets.n_bytes());
     for (std::size_t i = 0; i < n_rows; ++i) ++offsets[key.of(rows.source.codes.row(i))];
     std::uint32_t sum = 0;
     for (std::size_t b = 0; b <= n_buckets; ++b) sum += std::exchange(offsets[b], sum);
 
-    Array<std::uint8_t> codes(n_rows * n_bytes);
-    Array<std::uint32_t> numbers(n_rows);
+    const auto codes = block.cut<std::uint8_t>(n_rows * n_bytes);
+    const auto numbers = block.cut<std::uint32_t>(n_rows);
     for (std::size_t row = 0; row < n_rows; ++row) {
         const std::uint8_t* code = rows.code(row);
         const std::size_t place = offsets[key.of(code)]++;
@@ -281,8 +281,13 @@ inline Segment build_segment(const Layout& layout, const RowsView& source, const
         segment.codes = codes;
         return segment;
     }
+    std::size_t n_needed = 0;
     for (std::size_t t = 0; t < layout.n_tables; ++t)
-        segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows)));
+        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key_bits(layout, t, n_rows).length()) + 1) +
+                    Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<std::uint32_t>(n_rows);
+    Block block(n_needed);
+    for (std::size_t t = 0; t < layout.n_tables; ++t)
+        segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows), block));
     const Table& first = segment.tables[0];
     segment.codes = first.codes;
     Array<std::uint32_t> places(n_rows);
