@@ -2,7 +2,7 @@
 //
 // Rows are numbered in the order of their ids. So consecutive ids need no memory, hits are sorted by their row numbers,
 // and within a bucket rows ascend: hits of a bucket come out in order. Codes are not stored by row: the first table
-// has them all, and `places` says where.
+// has them all, and where is worked out when somebody asks for codes by row, which no search does.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -179,19 +181,59 @@ class IdColumn {
     Array<const std::int64_t> wide_;
 };
 
+// Where each row of a segment is in its first table: made when it is needed first, and kept.
+class Places {
+  public:
+    // `rows`: of the first table.
+    Array<const std::uint32_t> of(const Array<const std::uint32_t>& rows) {
+        const std::lock_guard lock(mutex_);
+        if (places_.empty()) {
+            Array<std::uint32_t> places(rows.size());
+            // A forged file may not have every row.
+            std::memset(places.data(), 0, places.n_bytes());
+            for (std::size_t place = 0; place < rows.size(); ++place)
+                places[rows[place]] = static_cast<std::uint32_t>(place);
+            places_ = places;
+        }
+        return places_;
+    }
+
+    std::size_t n_bytes() {
+        const std::lock_guard lock(mutex_);
+        return places_.n_bytes();
+    }
+
+  private:
+    std::mutex mutex_;
+    Array<const std::uint32_t> places_;
+};
+
+// Codes by row: where they are.
+struct CodesByRow {
+    const std::uint8_t* codes;
+    std::size_t n_bytes;
+    Array<const std::uint32_t> places;  // of rows; empty where places are rows
+
+    const std::uint8_t* operator[](std::size_t row) const {
+        return codes + (places.empty() ? row : places[row]) * n_bytes;
+    }
+};
+
 struct Segment {
     std::size_t n_rows = 0;
     IdColumn ids;                          // by row, ascending, except in a delta
     Array<const std::uint8_t> codes;       // by place
-    Array<const std::uint32_t> places;     // of rows; empty where places are rows
     Array<const std::uint8_t> embeddings;  // by row
-    std::vector<Table> tables;             // none: rows are scanned
+    std::vector<Table> tables;             // none: rows are scanned, and places are rows
+    std::shared_ptr<Places> places = std::make_shared<Places>();
 
-    std::size_t place(std::size_t row) const { return places.empty() ? row : places[row]; }
+    CodesByRow codes_by_row(std::size_t n_bytes) const {
+        return {codes.data(), n_bytes, tables.empty() ? Array<const std::uint32_t>() : places->of(tables[0].rows)};
+    }
 
     std::size_t memory() const {
         // The codes are those of the first table.
-        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places.n_bytes() + embeddings.n_bytes();
+        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
         for (const Table& table : tables) sum += table.offsets.n_bytes() + table.codes.n_bytes() + table.rows.n_bytes();
         return tables.empty() ? sum : sum - codes.n_bytes();
     }
@@ -288,11 +330,7 @@ inline Segment build_segment(const Layout& layout, const RowsView& source, const
     Block block(n_needed);
     for (std::size_t t = 0; t < layout.n_tables; ++t)
         segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows), block));
-    const Table& first = segment.tables[0];
-    segment.codes = first.codes;
-    Array<std::uint32_t> places(n_rows);
-    for (std::size_t place = 0; place < n_rows; ++place) places[first.rows[place]] = static_cast<std::uint32_t>(place);
-    segment.places = places;
+    segment.codes = segment.tables[0].codes;
     return segment;
 }
 
