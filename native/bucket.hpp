@@ -68,39 +68,81 @@ namespace kernels {
 
 #if defined(__x86_64__)
 
-// Lanes, of `rows`, whose substring differs from the query's. It reaches into at most two words.
+// A group of rows of a bucket against the query: two halves of eight, or, of long codes, eight. (Buckets of long codes
+// are small, and all of a half that is empty would be worked out for nothing.)
 template <int words>
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask8 avx512_differs(const KeyBits& key, const __m512i* differing,
-                                                              __mmask8 rows) {
-    const std::size_t word = words == 1 ? 0 : key.word();
-    __mmask8 differs = _mm512_mask_test_epi64_mask(rows, differing[word], broadcast(key.bits()));
-    if constexpr (words > 1)
-        if (key.bits_of_next())
-            differs |= _mm512_mask_test_epi64_mask(rows, differing[word + 1], broadcast(key.bits_of_next()));
-    return differs;
-}
+struct Group {
+    static constexpr std::size_t kHalves = words == 4 ? 1 : 2;
+    static constexpr std::size_t kRows = 8 * kHalves;
 
-// Appends the rows at one distance to its list, and moves the end of the list.
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append(__mmask8 found, __m512i distances, std::size_t distance,
-                                                         __m256i rows, std::uint32_t*& end) {
-    const __mmask8 at = _mm512_mask_cmpeq_epi64_mask(found, distances, broadcast(distance));
+    __m512i differing[kHalves][words];
+    __m512i distances[kHalves];
+    __mmask8 found[kHalves];
+
+    // Rows within the radius, of the first `n_rows`.
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE void read(const EightRows<words>& eight, const std::uint8_t* codes,
+                                                    std::size_t n_rows, __m512i radius) {
+        for (std::size_t half = 0; half < kHalves; ++half) {
+            const std::size_t left = n_rows > 8 * half ? std::min<std::size_t>(8, n_rows - 8 * half) : 0;
+            eight.differing_words(codes + 64 * words * half, left, differing[half]);
+            distances[half] = _mm512_popcnt_epi64(differing[half][0]);
+            for (int w = 1; w < words; ++w)
+                distances[half] = _mm512_add_epi64(distances[half], _mm512_popcnt_epi64(differing[half][w]));
+            found[half] = _mm512_mask_cmple_epu64_mask(static_cast<__mmask8>((1u << left) - 1), distances[half], radius);
+        }
+    }
+
+    // Which of the rows found have a substring that differs from the query's. It reaches into at most two words.
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask8 differs(const KeyBits& key, std::size_t half) const {
+        const std::size_t word = words == 1 ? 0 : key.word();
+        __mmask8 rows = _mm512_mask_test_epi64_mask(found[half], differing[half][word], broadcast(key.bits()));
+        if constexpr (words > 1)
+            if (key.bits_of_next())
+                rows |= _mm512_mask_test_epi64_mask(found[half], differing[half][word + 1],
+                                                    broadcast(key.bits_of_next()));
+        return rows;
+    }
+
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE void keep_first(const OwnBuckets& buckets, std::size_t table) {
+        for (std::size_t j = 0; j < table; ++j)
+            for (std::size_t half = 0; half < kHalves; ++half) found[half] = differs(buckets.tables[j].key, half);
+        for (std::size_t half = 0; half < kHalves; ++half)
+            found[half] &= static_cast<__mmask8>(~differs(buckets.tables[table].key, half));
+    }
+
+    HAMTARGET_INLINE bool has_any() const {
+        if constexpr (kHalves == 1) return found[0];
+        return found[0] | found[1];
+    }
+
+    // Those at one distance.
+    [[HAMTARGET_AVX512]] HAMTARGET_INLINE __mmask16 at(std::size_t distance) const {
+        const __mmask8 low = _mm512_mask_cmpeq_epi64_mask(found[0], distances[0], broadcast(distance));
+        if constexpr (kHalves == 1) return low;
+        return _mm512_kunpackb(_mm512_mask_cmpeq_epi64_mask(found[1], distances[1], broadcast(distance)), low);
+    }
+};
+
+// Appends rows to a list, and moves its end.
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append(__mmask16 which, __m512i rows, std::uint32_t*& end) {
     // Compressing a register and storing all of it is fast on every CPU; compressing into memory is not (Zen 4).
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(end), _mm256_maskz_compress_epi32(at, rows));
-    end += std::popcount(static_cast<unsigned>(at));
+    _mm512_storeu_si512(end, _mm512_maskz_compress_epi32(which, rows));
+    end += std::popcount(static_cast<unsigned>(which));
 }
 
 // One after another rather than in a loop: then the compiler keeps the ends in registers.
-template <std::size_t... each>
-[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append_each(std::index_sequence<each...>, __mmask8 found,
-                                                              __m512i distances, __m256i rows, std::uint32_t** ends) {
-    (avx512_append(found, distances, each, rows, ends[each]), ...);
+template <int words, std::size_t... each>
+[[HAMTARGET_AVX512]] HAMTARGET_INLINE void avx512_append_each(std::index_sequence<each...>,
+                                                              const Group<words>& group, __m512i rows,
+                                                              std::uint32_t** ends) {
+    (avx512_append(group.at(each), rows, ends[each]), ...);
 }
 template <std::size_t... each>
 HAMTARGET_INLINE void end_runs(std::index_sequence<each...>, RowLists& lists, std::size_t run, std::uint32_t** ends) {
     (lists.end_run(run, each, ends[each]), ...);
 }
 
-// Everything at once, eight rows at a time, and no branch for a hit. Lists whose number the compiler knows have their
+// Everything at once, a group of rows at a time, and no branch for a hit. Lists whose number the compiler knows have their
 // ends in registers; n_lists 0 is for any number.
 template <int words, std::size_t n_lists, class Before>
 [[HAMTARGET_AVX512]] inline void avx512_read_buckets(const OwnBuckets& buckets, RowLists& lists, Before before) {
@@ -116,23 +158,24 @@ template <int words, std::size_t n_lists, class Before>
         const std::uint8_t* codes = buckets.codes(table).bytes;
         const std::uint32_t* rows = buckets.rows(table);
         const std::size_t n_rows = buckets.lookups[table].span.size();
-        for (std::size_t i = 0; i < n_rows; i += 8) {
-            const std::size_t left = std::min<std::size_t>(8, n_rows - i);
-            const auto here = static_cast<__mmask8>((1u << left) - 1);
-            __m512i differing[words];
-            eight.differing_words(codes + 8 * words * i, left, differing);
-            __m512i distances = _mm512_popcnt_epi64(differing[0]);
-            for (int w = 1; w < words; ++w) distances = _mm512_add_epi64(distances, _mm512_popcnt_epi64(differing[w]));
-            __mmask8 found = _mm512_mask_cmple_epu64_mask(here, distances, widest);
-            if (!found) continue;
-            for (std::size_t j = 0; j < table; ++j)
-                found = avx512_differs<words>(buckets.tables[j].key, differing, found);
-            found &= static_cast<__mmask8>(~avx512_differs<words>(buckets.tables[table].key, differing, found));
-            const __m256i numbers = _mm256_maskz_loadu_epi32(here, rows + i);
+        for (std::size_t i = 0; i < n_rows; i += Group<words>::kRows) {
+            const std::uint8_t* bytes = codes + 8 * words * i;
+            // The beginning of the bucket was fetched before.
+            if (8 * words * (n_rows - i) > kPrefetchedBytes) {
+                for (std::size_t at = 0; at < 8 * words * Group<words>::kRows; at += 64)
+                    __builtin_prefetch(bytes + kPrefetchedBytes + at);
+                __builtin_prefetch(rows + i + kPrefetchedBytes / sizeof *rows);
+            }
+            Group<words> group;
+            group.read(eight, bytes, n_rows - i, widest);
+            if (!group.has_any()) continue;
+            group.keep_first(buckets, table);
+            const auto there = static_cast<__mmask16>(n_rows - i < 16 ? (1u << (n_rows - i)) - 1 : 0xFFFF);
+            const __m512i numbers = _mm512_maskz_loadu_epi32(there, rows + i);
             if constexpr (n_lists > 0)
-                avx512_append_each(known, found, distances, numbers, ends);
+                avx512_append_each(known, group, numbers, ends);
             else
-                for (std::size_t d = 0; d < n_ends; ++d) avx512_append(found, distances, d, numbers, ends[d]);
+                for (std::size_t d = 0; d < n_ends; ++d) avx512_append(group.at(d), numbers, ends[d]);
         }
         if constexpr (n_lists > 0)
             end_runs(known, lists, table, ends);

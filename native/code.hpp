@@ -36,12 +36,15 @@ inline constexpr std::size_t kKernelSlack = 16;
 // What is always inlined is compiled once for each kernel, with the instructions of that kernel.
 #define HAMTARGET_INLINE [[gnu::always_inline]] inline
 
-// Has memory fetched that will be read soon; of much, the first lines: the hardware follows.
+// How much of a long piece of memory is fetched before it is read; while it is read, the rest follows.
+inline constexpr std::size_t kPrefetchedBytes = 768;
+
+// Has memory fetched that will be read soon: its beginning.
 // Inlined always: GCC 12 takes a function that only prefetches for one without effect, and drops the call.
 HAMTARGET_INLINE void prefetch_bytes(const void* from, std::size_t n_bytes) {
-    constexpr std::size_t kLine = 64, kLines = 12;
+    constexpr std::size_t kLine = 64;
     const char* begin = static_cast<const char*>(from);
-    const char* end = begin + std::min(n_bytes, kLine * kLines);
+    const char* end = begin + std::min(n_bytes, kPrefetchedBytes);
     for (const char* at = begin; at < end; at += kLine) __builtin_prefetch(at);
     __builtin_prefetch(end - 1);
 }

@@ -286,7 +286,7 @@ class Searcher {
         each_block_within(table.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
-                if (first_step(segment, q, code) == t)
+                if (is_first_step(segment, q, code, t))
                     emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             }
         });
@@ -304,6 +304,13 @@ class Searcher {
                 kernel_.within(query(q), block, found_[q].bound(), room_.positions, room_.distances);
             if (count) found(start, block, count);
         }
+    }
+
+    // Whether no step before t reads a row that step t reads.
+    bool is_first_step(const Segment& segment, std::size_t q, const std::uint8_t* code, std::size_t t) const {
+        if (t >= n_tables_) return first_step(segment, q, code) == t;
+        const auto shares = [&](const Table& table) { return table.key.of(code) == table.key.of(query(q)); };
+        return std::none_of(segment.tables.begin(), segment.tables.begin() + static_cast<std::ptrdiff_t>(t), shares);
     }
 
     // The step that reads this row first.
@@ -336,10 +343,10 @@ class Searcher {
     void scan(std::size_t p) {
         const Part& part = manifest_.parts[p];
         if (scans_[p].empty()) return;
-        // With a limit the bound shrinks from block to block, and small ones bring it down sooner.
-        const std::size_t share = request_.limit == kNoLimit ? 1 : 4;
-        const std::size_t block = std::min(kBlockRows, kBlockBytes / layout_.n_bytes) / share;
-        for (std::size_t start = 0; start < part.n_rows; start += block) {
+        const std::size_t most = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
+        // With a limit, the first rows bring the bound down for all that follow: small blocks first.
+        std::size_t block = request_.limit == kNoLimit ? most : most / 8;
+        for (std::size_t start = 0; start < part.n_rows; start += block, block = std::min(2 * block, most)) {
             const Span span{static_cast<std::uint32_t>(start),
                             static_cast<std::uint32_t>(std::min(start + block, part.n_rows))};
             for (const Scan& scan : scans_[p]) scan_rows(p, span, scan);
