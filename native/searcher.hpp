@@ -267,9 +267,8 @@ class Searcher {
 
     HAMTARGET_INLINE void prefetch(const Table& table, Span span) const {
         if (span.start == span.stop) return;
-        prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
-                       std::size_t{span.stop - span.start} * layout_.n_bytes);
-        prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
+        prefetch_bytes(table.codes.data() + span.start * layout_.n_bytes, span.size() * layout_.n_bytes);
+        prefetch_bytes(table.rows.data() + span.start, span.size() * sizeof table.rows[0]);
     }
 
     // Puts what is in the lists with the other hits of the query.
