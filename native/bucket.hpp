@@ -88,7 +88,8 @@ struct Group {
             distances[half] = _mm512_popcnt_epi64(differing[half][0]);
             for (int w = 1; w < words; ++w)
                 distances[half] = _mm512_add_epi64(distances[half], _mm512_popcnt_epi64(differing[half][w]));
-            found[half] = _mm512_mask_cmple_epu64_mask(static_cast<__mmask8>((1u << left) - 1), distances[half], radius);
+            const auto there = static_cast<__mmask8>((1u << left) - 1);
+            found[half] = _mm512_mask_cmple_epu64_mask(there, distances[half], radius);
         }
     }
 
@@ -142,8 +143,8 @@ HAMTARGET_INLINE void end_runs(std::index_sequence<each...>, RowLists& lists, st
     (lists.end_run(run, each, ends[each]), ...);
 }
 
-// Everything at once, a group of rows at a time, and no branch for a hit. Lists whose number the compiler knows have their
-// ends in registers; n_lists 0 is for any number.
+// Everything at once, a group of rows at a time, and no branch for a hit. Lists whose number the compiler knows have
+// their ends in registers; n_lists 0 is for any number.
 template <int words, std::size_t n_lists, class Before>
 [[HAMTARGET_AVX512]] inline void avx512_read_buckets(const OwnBuckets& buckets, RowLists& lists, Before before) {
     const auto eight = EightRows<words>::of(buckets.query);

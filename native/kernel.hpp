@@ -58,7 +58,8 @@ inline std::span<const Kernel> supported_kernels() {
         using namespace kernels;
         std::vector<Kernel> found;
 #if defined(__x86_64__)
-        if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vpopcntdq"))
+        if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512vpopcntdq"))
             found.push_back({"avx512", true, avx512_distances, avx512_within});
         if (__builtin_cpu_supports("avx2"))
             found.push_back({"avx2", false, avx2_distances, within_by_distances<avx2_distances>});

@@ -13,9 +13,9 @@
 
 namespace hamtarget {
 
-// Two ascending runs, left to middle and middle to end, as one. Which run is ahead changes at random: choosing without a
-// branch is three times as fast. Both ends are merged at the same time, while each run has two elements left, since one
-// choice has to wait for the one before it.
+// Two ascending runs, left to middle and middle to end, as one. Which run is ahead changes at random: choosing without
+// a branch is three times as fast. Both ends are merged at the same time, while each run has two elements left, since
+// one choice has to wait for the one before it.
 template <class T, class Key>
 void merge_two(const T* left, const T* middle, const T* end, T* to, Key key) {
     const T* right = middle;

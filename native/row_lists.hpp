@@ -51,7 +51,7 @@ class RowLists {
   private:
     void make_room(std::size_t n_lists, std::size_t most_rows) {
         n_lists_ = n_lists;
-        // Lists that begin at the same place of a page would be in each other's way in the cache: an odd number of lines.
+        // An odd number of lines: lists that begin at the same place of a page are in each other's way in the cache.
         room_ = (2 * most_rows + kSortSlack) / 32 * 32 + 48;
         rows_.clear();
         rows_.reserve((n_lists_ + 1) * room_);

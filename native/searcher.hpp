@@ -14,19 +14,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "bucket.hpp"
+#include "collector.hpp"
 #include "hits.hpp"
 #include "kernel.hpp"
+#include "lookups.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
 #include "probe.hpp"
 #include "request.hpp"
-#include "rerank.hpp"
-#include "result_writer.hpp"
+#include "row_lists.hpp"
 
 namespace hamtarget {
 
@@ -40,8 +41,7 @@ class Searcher {
           request_(request),
           costs_(costs),
           n_tables_(layout_.n_tables),
-          order_(manifest),
-          embedding_distance_(index.embedding()),
+          collector_(index, manifest, request),
           scans_(manifest.parts.size()) {
         for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
@@ -55,8 +55,7 @@ class Searcher {
         for (; first < last; first += n_queries_) {
             first_query_ = first;
             n_queries_ = std::min(kChunk, last - first);
-            if (found_.size() < n_queries_) found_.resize(n_queries_);
-            cost_.assign(n_queries_, {});
+            collector_.start(first, n_queries_);
             probes_ ? probe_chunk(hits) : search_chunk(hits);
             if (first == begin) hits.expect(n_queries_, last - first - n_queries_);
         }
@@ -65,8 +64,6 @@ class Searcher {
   private:
     // So many queries read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
-    // So many buckets are being fetched at a time.
-    static constexpr std::size_t kAhead = 8;
     static constexpr std::size_t kKeys = 32;
 
     struct Scan {
@@ -93,60 +90,39 @@ class Searcher {
         if (grows() && !scans_all_)
             for (std::size_t q = 0; q < n_queries_; ++q) later_steps(q);
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
-        for (std::size_t q = finished; q < n_queries_; ++q) finish(q, hits);
+        for (std::size_t q = finished; q < n_queries_; ++q) collector_.finish(q, hits);
     }
 
-    // Steps that flip no bit, for all queries: one bucket of each table. While a bucket is read, the same bucket of a
-    // later query is being fetched from memory, and the place of an even later one's in the directory. A CPU drops what
-    // it is asked to fetch while too much is under way: so it is asked a little at a time.
+    // Steps that flip no bit, for all queries: one bucket of each table.
     // Returns how many queries, from the first on, are finished.
     std::size_t first_steps(Hits& hits) {
-        lookup_tables_.clear();
         n_steps_ = std::min<std::size_t>(request_.radius + 1u, n_tables_);
+        std::vector<const Table*> tables;
         for (const std::size_t p : tabled_)
-            for (std::size_t j = 0; j < n_steps_; ++j) lookup_tables_.push_back(&manifest_.parts[p].segment->tables[j]);
-        const std::size_t n_lookups = lookup_tables_.size();
-        const std::size_t ahead = n_lookups ? std::clamp<std::size_t>(kAhead / n_lookups, 1, kAhead) : 0;
-        lookups_.resize(n_queries_ * n_lookups);
-        for (std::size_t q = 0; q < std::min(2 * ahead, n_queries_); ++q)
-            for (std::size_t i = 0; i < n_lookups; ++i) look_up(q, i);
-        for (std::size_t q = 0; q < std::min(ahead, n_queries_); ++q)
-            for (std::size_t i = 0; i < n_lookups; ++i) fetch(q, i);
+            for (std::size_t j = 0; j < n_steps_; ++j) tables.push_back(&manifest_.parts[p].segment->tables[j]);
+        lookups_.start(tables, request_.queries.slice(first_query_, n_queries_));
 
         // Queries that wait for a scan, and those after them, are finished in turn when it is done.
         bool waits = grows() || tabled_.size() < manifest_.parts.size();
         std::size_t finished = 0;
         for (std::size_t q = 0; q < n_queries_; ++q) {
-            bool listed = list(q, ahead);
+            bool listed = list(q);
             if (!listed || waits || request_.rerank) {
-                found_[q].reset(request_.radius, request_.limit);
-                listed ? keep_lists(0, q) : read(q, ahead);
+                collector_.found(q).reset(request_.radius, request_.limit);
+                listed ? collector_.keep_lists(lists_, 0, q) : read(q);
                 listed = false;
             }
             waits |= scanning_[q];
             if (waits) continue;
             if (listed) {
-                write_lists(q, hits);
+                collector_.write_lists(lists_, q, hits);
             } else {
-                finish(q, hits);
-                // The next query uses the same memory, which is in the cache.
-                if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
+                collector_.finish(q, hits);
+                collector_.pass_on(q);
             }
             ++finished;
         }
         return finished;
-    }
-
-    HAMTARGET_INLINE void look_up(std::size_t q, std::size_t i) {
-        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
-        lookup.key = lookup_tables_[i]->key.of(query(q));
-        __builtin_prefetch(lookup_tables_[i]->offsets.data() + lookup.key);
-    }
-
-    HAMTARGET_INLINE void fetch(std::size_t q, std::size_t i) {
-        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
-        lookup.span = bucket(*lookup_tables_[i], lookup.key);
-        prefetch(*lookup_tables_[i], lookup.span);
     }
 
     // Rows in the query's own buckets of a part.
@@ -160,19 +136,14 @@ class Searcher {
         return n_candidates * kBucketRowCost > part.n_rows;
     }
 
-    // Before bucket i of a query is read: the same one of later queries.
-    HAMTARGET_INLINE void fetch_later(std::size_t q, std::size_t i, std::size_t ahead) {
-        if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
-        if (q + ahead < n_queries_) fetch(q + ahead, i);
-    }
-
     // Puts all hits of the query into the lists, or returns false where that cannot be.
-    bool list(std::size_t q, std::size_t ahead) {
+    bool list(std::size_t q) {
         if (!lists_all_) return false;
-        const Lookup* lookups = lookups_.data() + q * n_steps_;
+        const Lookup* lookups = lookups_.of(q);
         const std::size_t rows = n_candidates(lookups);
         if (is_scan_cheaper(manifest_.parts[0], rows) || rows > RowLists::kMostRows) return false;
-        list_part(0, q, rows, lookups, [&](std::size_t j) __attribute__((always_inline)) { fetch_later(q, j, ahead); });
+        const auto before = [&](std::size_t j) __attribute__((always_inline)) { lookups_.fetch_later(q, j); };
+        list_part(0, q, rows, lookups, before);
         return true;
     }
 
@@ -180,48 +151,46 @@ class Searcher {
     HAMTARGET_INLINE void list_part(std::size_t p, std::size_t q, std::size_t rows, const Lookup* lookups,
                                     Before before) {
         const Segment& segment = *manifest_.parts[p].segment;
-        cost_[q].buckets += static_cast<std::int64_t>(n_steps_);
-        cost_[q].candidates += static_cast<std::int64_t>(rows);
+        collector_.cost(q).buckets += static_cast<std::int64_t>(n_steps_);
+        collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
         const auto tables = std::span(segment.tables).first(n_steps_);
         lists_.reset(request_.radius, rows, n_steps_);
         read_buckets(kernel_, {query(q), layout_.n_bytes, request_.radius, tables, lookups}, room_, lists_, before);
-        if (!segment.ids.is_consecutive()) prefetch_ids(segment.ids);
+        // Ids are read when the lists are sorted.
+        if (segment.ids.is_consecutive()) return;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const std::uint32_t row : lists_.rows(distance)) segment.ids.prefetch(row);
     }
 
     // Puts the hits of the query with those of its other parts.
-    void read(std::size_t q, std::size_t ahead) {
+    void read(std::size_t q) {
+        const Lookup* lookups = lookups_.of(q);
         std::size_t i = 0;
         for (const std::size_t p : tabled_) {
             const Part& part = manifest_.parts[p];
-            const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
-            const std::size_t rows = n_candidates(lookups);
-            const auto before = [&](std::size_t j) { fetch_later(q, i + j, ahead); };
+            const std::size_t rows = n_candidates(lookups + i);
+            const auto before = [&](std::size_t j) { lookups_.fetch_later(q, i + j); };
             if (is_scan_cheaper(part, rows)) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
                 for (std::size_t j = 0; j < n_steps_; ++j) before(j);
             } else if (lists_hits_ && rows <= RowLists::kMostRows) {
-                list_part(p, q, rows, lookups, before);
-                keep_lists(p, q);
+                list_part(p, q, rows, lookups + i, before);
+                collector_.keep_lists(lists_, p, q);
             } else {
                 for (std::size_t j = 0; j < n_steps_; ++j) {
                     before(j);
-                    read_bucket(p, j, lookups[j].span, q);
+                    read_bucket(p, j, lookups[i + j].span, q);
                 }
             }
             i += n_steps_;
         }
     }
 
-    void prefetch_ids(const IdColumn& ids) {
-        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
-            for (const std::uint32_t row : lists_.rows(distance)) ids.prefetch(row);
-    }
-
     // Steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
     void later_steps(std::size_t q) {
-        for (std::size_t t = n_tables_; t <= request_.radius && !found_[q].full_within(t - 1); ++t) {
-            const std::size_t last = std::min<std::size_t>(request_.radius, found_[q].bound());
+        for (std::size_t t = n_tables_; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
+            const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
             // A cheap step may bring the bound down so far that few are left.
             const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
                                (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
@@ -257,36 +226,22 @@ class Searcher {
             }
             for (std::size_t i = 0; i < count; ++i) {
                 spans[i] = bucket(table, spans[i].start);
-                prefetch(table, spans[i]);
+                prefetch_bucket(table, spans[i], layout_.n_bytes);
             }
             for (std::size_t i = 0; i < count; ++i) read_bucket(p, t, spans[i], q);
         }
-    }
-
-    static Span bucket(const Table& table, std::uint32_t key) { return {table.offsets[key], table.offsets[key + 1]}; }
-
-    HAMTARGET_INLINE void prefetch(const Table& table, Span span) const {
-        if (span.start == span.stop) return;
-        prefetch_bytes(table.codes.data() + span.start * layout_.n_bytes, span.size() * layout_.n_bytes);
-        prefetch_bytes(table.rows.data() + span.start, span.size() * sizeof table.rows[0]);
-    }
-
-    // Puts what is in the lists with the other hits of the query.
-    void keep_lists(std::size_t p, std::size_t q) {
-        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
-            for (const std::uint32_t row : lists_.rows(distance)) emit(p, row, static_cast<Distance>(distance), q);
     }
 
     // Emits the hits of a bucket that step t reads and no earlier one.
     void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
         const Segment& segment = *manifest_.parts[p].segment;
         const Table& table = segment.tables[t % n_tables_];
-        ++cost_[q].buckets;
+        ++collector_.cost(q).buckets;
         each_block_within(table.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
                 if (is_first_step(segment, q, code, t))
-                    emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
+                    collector_.emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             }
         });
     }
@@ -296,11 +251,11 @@ class Searcher {
     template <class Found>
     void each_block_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
         const std::size_t n_bytes = layout_.n_bytes;
-        cost_[q].candidates += span.stop - span.start;
+        collector_.cost(q).candidates += span.stop - span.start;
         for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
             const Codes block{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
             const std::size_t count =
-                kernel_.within(query(q), block, found_[q].bound(), room_.positions, room_.distances);
+                kernel_.within(query(q), block, collector_.found(q).bound(), room_.positions, room_.distances);
             if (count) found(start, block, count);
         }
     }
@@ -323,21 +278,6 @@ class Searcher {
         return first;
     }
 
-    // Whether every row of the part that is near enough is a hit.
-    bool takes_all(const Part& part) const {
-        return request_.limit == kNoLimit && !part.deleted && !request_.filter;
-    }
-
-    bool allows(const Part& part, std::size_t row) const {
-        return !part.is_deleted(row) && (!request_.filter || request_.filter->allows(part.segment->ids[row]));
-    }
-
-    void emit(std::size_t p, std::size_t row, Distance distance, std::size_t q) {
-        const Part& part = manifest_.parts[p];
-        if (!allows(part, row)) return;
-        found_[q].offer(hit_of(distance, p, row), order_);
-    }
-
     // Reads every row of a part for all queries that want it, a block of rows at a time.
     void scan(std::size_t p) {
         const Part& part = manifest_.parts[p];
@@ -356,17 +296,19 @@ class Searcher {
         const Part& part = manifest_.parts[p];
         const Segment& segment = *part.segment;
         const std::size_t q = scan.query;
-        const bool plain = segment.tables.empty() && takes_all(part);
+        const bool plain = segment.tables.empty() && collector_.takes_all(part);
         each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             if (plain) {
-                Hit* to = found_[q].all().extend(count);
-                for (std::size_t i = 0; i < count; ++i) to[i] = hit_of(room_.distances[i], p, start + room_.positions[i]);
+                Hit* to = collector_.found(q).all().extend(count);
+                for (std::size_t i = 0; i < count; ++i)
+                    to[i] = hit_of(room_.distances[i], p, start + room_.positions[i]);
                 return;
             }
             for (std::size_t i = 0; i < count; ++i) {
                 const std::size_t place = start + room_.positions[i];
                 if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
-                emit(p, segment.tables.empty() ? place : segment.tables[0].rows[place], room_.distances[i], q);
+                const std::size_t row = segment.tables.empty() ? place : segment.tables[0].rows[place];
+                collector_.emit(p, row, room_.distances[i], q);
             }
         });
     }
@@ -374,9 +316,9 @@ class Searcher {
     void probe_chunk(Hits& hits) {
         for (std::size_t q = 0; q < n_queries_; ++q) {
             // A row may come out of several tables: only what is left after dropping repetitions can be limited.
-            found_[q].reset(request_.radius, kNoLimit);
+            collector_.found(q).reset(request_.radius, kNoLimit);
             probe(q);
-            finish(q, hits);
+            collector_.finish(q, hits, true);
         }
     }
 
@@ -414,71 +356,11 @@ class Searcher {
             span.stop = static_cast<std::uint32_t>(std::min<std::size_t>(span.stop, span.start + left));
             // An empty bucket counts as a row: a budget bounds the time as well.
             left -= std::max<std::size_t>(1, span.stop - span.start);
-            ++cost_[q].buckets;
+            ++collector_.cost(q).buckets;
             each_block_within(table.codes.data(), span, q, [&, p = p](std::size_t start, Codes, std::size_t count) {
                 for (std::size_t i = 0; i < count; ++i)
-                    emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
+                    collector_.emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             });
-        }
-    }
-
-    void finish(std::size_t q, Hits& hits) {
-        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
-        if (probes_) {
-            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
-        }
-        if (request_.rerank) {
-            rerank_into(q, sorted, hits);
-        } else {
-            write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
-        }
-        hits.end_query(cost_[q]);
-    }
-
-    // What is in the lists, as the result of the query: they are of the only part.
-    void write_lists(std::size_t q, Hits& hits) {
-        const Part& part = manifest_.parts[0];
-        const bool takes_all = this->takes_all(part);
-        std::size_t most = 0;
-        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance) most += lists_.size(distance);
-        ResultWriter writer(kernel_, part.segment->ids, hits, most);
-        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance) {
-            std::span<std::uint32_t> rows = lists_.sorted(distance, kernel_);
-            if (!takes_all) {
-                const auto refused = [&](std::uint32_t row) { return !allows(part, row); };
-                rows = {rows.begin(), std::remove_if(rows.begin(), rows.end(), refused)};
-            }
-            writer.write(rows, static_cast<Distance>(distance));
-        }
-        writer.finish();
-        hits.end_query(cost_[q]);
-    }
-
-    void write(std::span<const Hit> hits, std::int64_t* ids, Distance* distances) const {
-        const std::size_t count = hits.size();
-        for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
-        if (manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive()) {
-            const std::int64_t base = manifest_.parts[0].segment->ids.base();
-            for (std::size_t i = 0; i < count; ++i) ids[i] = base + static_cast<std::int64_t>(row_of(hits[i]));
-        } else {
-            for (std::size_t i = 0; i < count; ++i) ids[i] = order_.id(hits[i]);
-        }
-    }
-
-    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
-        const std::size_t width = layout_.embedding_bytes;
-        const std::size_t query_width = embedding_distance_.kind().query_bytes();
-        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
-        const auto embedding_of = [&](Hit hit) {
-            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
-        };
-        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
-        cost_[q].comparisons = static_cast<std::int64_t>(found.size());
-        for (const RankedHit& ranked : ranked_) {
-            hits.ids.push(ranked.id);
-            hits.distances.push(distance_of(ranked.hit));
-            hits.embedding_distances.push(ranked.embedding_distance);
         }
     }
 
@@ -488,8 +370,7 @@ class Searcher {
     const Request& request_;
     const StepCosts& costs_;
     const std::size_t n_tables_;
-    const HitOrder order_;
-    EmbeddingDistance embedding_distance_;
+    Collector collector_;
     std::size_t n_rows_ = 0;
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
     bool probes_ = false;
@@ -499,18 +380,13 @@ class Searcher {
     // Of the queries at hand.
     std::size_t first_query_ = 0;
     std::size_t n_queries_ = 0;
-    std::vector<FirstHits> found_;
-    std::vector<Cost> cost_;
     std::vector<std::uint8_t> scanning_;    // whether some part with tables is to be scanned
     std::vector<std::vector<Scan>> scans_;  // of each part
     std::vector<std::size_t> tabled_;       // parts whose tables are used
     std::size_t n_steps_ = 0;               // that flip no bit
 
     // Memory that is used again and again.
-    std::vector<const Table*> lookup_tables_;  // tables in which every query has one bucket read
-    std::vector<Lookup> lookups_;              // of each query, for each of them
-    HitSorter sorter_;
-    std::vector<RankedHit> ranked_;
+    Lookups lookups_;
     BucketOrder buckets_;
     std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
     RowLists lists_;
