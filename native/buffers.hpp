@@ -81,14 +81,24 @@ class BufferPool {
         std::free(memory);
     }
 
+    std::size_t held() {
+        const std::lock_guard lock(mutex_);
+        return held_;
+    }
+
+    void clear() {
+        const std::lock_guard lock(mutex_);
+        while (count_) std::free(remove(0));
+    }
+
   private:
-    struct Block {
+    struct Kept {
         void* memory;
         std::size_t n_bytes;
     };
 
     void* remove(std::size_t index) noexcept {
-        const Block block = blocks_[index];
+        const Kept block = blocks_[index];
         held_ -= block.n_bytes;
         --count_;
         for (std::size_t i = index; i < count_; ++i) blocks_[i] = blocks_[i + 1];
@@ -98,7 +108,7 @@ class BufferPool {
     std::mutex mutex_;
     std::size_t count_ = 0;
     std::size_t held_ = 0;
-    std::array<Block, 16> blocks_{};
+    std::array<Kept, 16> blocks_{};
 };
 
 }  // namespace hamtarget
