@@ -6,34 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <type_traits>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "buffers.hpp"
 
 namespace hamtarget {
-
-inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-// Memory for std::free. Random reads of a large block miss the address cache (TLB) on small pages: huge ones are worth
-// 1.8x.
-inline void* allocate(std::size_t n_bytes) {
-    void* memory = nullptr;
-    if (n_bytes < kHugePage) {
-        memory = std::malloc(n_bytes);
-    } else {
-        const std::size_t rounded = (n_bytes + kHugePage - 1) & ~(kHugePage - 1);
-        memory = std::aligned_alloc(kHugePage, rounded);
-#if defined(__linux__)
-        if (memory) madvise(memory, rounded, MADV_HUGEPAGE);
-#endif
-    }
-    if (!memory) throw std::bad_alloc();
-    return memory;
-}
 
 // `size` elements that live as long as any copy of the array. Copying shares; nothing is initialised.
 // An Array<const T> may also be a view of memory that something else owns, such as a mapped file.
@@ -72,6 +50,34 @@ class Array {
     std::size_t size_ = 0;
 };
 
+// One piece of memory for several arrays: fewer huge pages are left half empty. It lives as long as any of them.
+class Block {
+  public:
+    // How much of a block an array takes: arrays begin with a cache line.
+    template <class T>
+    static std::size_t n_bytes_for(std::size_t size) {
+        return (size * sizeof(T) + kLine - 1) / kLine * kLine;
+    }
+
+    explicit Block(std::size_t n_bytes) : memory_(n_bytes + kLine) {
+        const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+        used_ = (kLine - address % kLine) % kLine;
+    }
+
+    template <class T>
+    Array<T> cut(std::size_t size) {
+        T* begin = reinterpret_cast<T*>(memory_.data() + used_);
+        used_ += n_bytes_for<T>(size);
+        return {memory_.owner(), begin, size};
+    }
+
+  private:
+    static constexpr std::size_t kLine = 64;
+
+    Array<std::uint8_t> memory_;
+    std::size_t used_ = 0;
+};
+
 // Elements that are appended; nothing is initialised.
 template <class T>
 class Growing {
@@ -84,7 +90,7 @@ class Growing {
         swap(other);
         return *this;
     }
-    ~Growing() { std::free(data_); }
+    ~Growing() { give_back(); }
 
     // Room for `count` more elements, which are to be written at once.
     T* extend(std::size_t count) {
@@ -105,11 +111,12 @@ class Growing {
 
     void reserve(std::size_t capacity) {
         if (capacity <= capacity_) return;
-        T* memory = static_cast<T*>(allocate(capacity * sizeof(T)));
+        std::size_t n_bytes = capacity * sizeof(T);
+        T* memory = static_cast<T*>(BufferPool::shared().take(n_bytes));
         if (size_) std::memcpy(memory, data_, size_ * sizeof(T));
-        std::free(data_);
+        give_back();
         data_ = memory;
-        capacity_ = capacity;
+        capacity_ = n_bytes / sizeof(T);
     }
 
     T* data() const { return data_; }
@@ -117,6 +124,10 @@ class Growing {
     T& operator[](std::size_t index) const { return data_[index]; }
 
   private:
+    void give_back() noexcept {
+        if (data_) BufferPool::shared().give(data_, capacity_ * sizeof(T));
+    }
+
     void swap(Growing& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);

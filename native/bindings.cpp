@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "code.hpp"
 #include "index_file.hpp"
+#include "kernel.hpp"
 #include "multi_index.hpp"
 #include "search.hpp"
 

@@ -12,6 +12,7 @@
 #include "array.hpp"
 #include "code.hpp"
 #include "manifest.hpp"
+#include "merge.hpp"
 
 namespace hamtarget {
 
@@ -63,7 +64,11 @@ class HitSorter {
         // Both have room for one more than there are: see by_distance.
         hits.reserve(count + 1);
         if (room_.size() < count + 1) room_.resize(count + 1);
-        Hit* const by_row = merge_runs(hits.data(), room_.data(), count);
+        find_runs(hits);
+        Hit* const by_row = merge_runs(hits.data(), room_.data(), ends_,
+                                       [](const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
+                                           merge_two(left, middle, end, to, row_key);
+                                       });
         Hit* const to = by_row == hits.data() ? room_.data() : hits.data();
         by_distance(by_row, to, count, farthest);
         return {to, count};
@@ -81,51 +86,12 @@ class HitSorter {
 
     static std::uint64_t row_key(Hit hit) { return hit & 0xFFFFFFFFFFFF; }
 
-    // By row. Hits come in a few ascending runs, one for each bucket that was read: finds and merges them, two at a
-    // time. Returns which of the two places has the result.
-    Hit* merge_runs(Hit* from, Hit* to, std::size_t count) {
-        runs_.assign(1, 0);
-        for (std::size_t i = 1; i < count; ++i)
-            if (row_key(from[i]) < row_key(from[i - 1])) runs_.push_back(i);
-        runs_.push_back(count);
-        while (runs_.size() > 2) {
-            std::size_t kept = 0;
-            for (std::size_t i = 0; i + 1 < runs_.size(); i += 2) {
-                const std::size_t end = i + 2 < runs_.size() ? runs_[i + 2] : runs_[i + 1];
-                merge(from + runs_[i], from + runs_[i + 1], from + end, to + runs_[i]);
-                runs_[kept++] = runs_[i];
-            }
-            runs_[kept++] = count;
-            runs_.resize(kept);
-            std::swap(from, to);
-        }
-        return from;
-    }
-
-    // Which run is ahead changes at random: choosing without a branch is three times as fast. Both ends are merged at
-    // the same time, while each run has two hits left, since one choice has to wait for the one before it.
-    static void merge(const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
-        const Hit* right = middle;
-        Hit* last = to + (end - left);
-        while (middle - left > 1 && end - right > 1) {
-            merge_one(left, right, to);
-            const Hit low = middle[-1], high = end[-1];
-            const bool first = row_key(high) < row_key(low);
-            *--last = first ? low : high;
-            middle -= first;
-            end -= !first;
-        }
-        while (left < middle && right < end) merge_one(left, right, to);
-        to = std::copy(left, middle, to);
-        std::copy(right, end, to);
-    }
-
-    static void merge_one(const Hit*& left, const Hit*& right, Hit*& to) {
-        const Hit low = *left, high = *right;
-        const bool second = row_key(high) < row_key(low);
-        *to++ = second ? high : low;
-        right += second;
-        left += !second;
+    // Hits come in ascending runs of rows, one for each bucket that was read.
+    void find_runs(const Growing<Hit>& hits) {
+        ends_.clear();
+        for (std::size_t i = 1; i < hits.size(); ++i)
+            if (row_key(hits[i]) < row_key(hits[i - 1])) ends_.push_back(static_cast<std::uint32_t>(i));
+        ends_.push_back(static_cast<std::uint32_t>(hits.size()));
     }
 
     // Distances are small numbers. Where they are few, one pass for each is fastest: it needs neither counts nor
@@ -149,7 +115,7 @@ class HitSorter {
     }
 
     std::vector<Hit> room_;
-    std::vector<std::size_t> runs_;
+    std::vector<std::uint32_t> ends_;  // of runs
     std::vector<std::uint32_t> starts_;
 };
 

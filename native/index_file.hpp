@@ -54,8 +54,6 @@ class PartReader {
                    " tables; expected " + std::to_string(layout_.n_tables));
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
             segment.tables.push_back(read_table(segment, j, key_lengths[j]));
-        segment.places = array<std::uint32_t>(name(part_, "places"), segment.tables.empty() ? 0 : n_rows);
-        check_rows(segment.places, n_rows, name(part_, "places"));
 
         Part part{nullptr, n_rows, 0, nullptr, nullptr};
         read_deleted(part);
@@ -168,7 +166,6 @@ inline void save_index(const MultiIndex& index, const std::filesystem::path& pat
         writer.add<std::uint32_t>(name(p, "ids_above"), span_of(segment.ids.above()));
         writer.add<std::uint8_t>(name(p, "codes"), span_of(segment.codes));
         writer.add<std::uint8_t>(name(p, "embeddings"), span_of(segment.embeddings));
-        writer.add<std::uint32_t>(name(p, "places"), span_of(segment.places));
         for (const Table& table : segment.tables)
             key_lengths[p].push_back(static_cast<std::uint32_t>(table.key.length()));
         writer.add<std::uint32_t>(name(p, "key_bits"), key_lengths[p]);

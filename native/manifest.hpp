@@ -122,10 +122,11 @@ class GatheredRows {
 
     void append(const Part& part) {
         const Segment& segment = *part.segment;
+        const CodesByRow codes = segment.codes_by_row(layout_.n_bytes);
         for (std::size_t row = 0; row < part.n_rows; ++row) {
             if (part.is_deleted(row)) continue;
             const std::int64_t id = segment.ids[row];
-            append({{segment.codes.data() + segment.place(row) * layout_.n_bytes, 1, layout_.n_bytes},
+            append({{codes[row], 1, layout_.n_bytes},
                     &id,
                     segment.embeddings.data() + row * layout_.embedding_bytes});
         }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernel.hpp"
 #include "manifest.hpp"
 #include "rerank.hpp"
 
@@ -98,17 +99,22 @@ class MultiIndex {
         std::sort(unique.begin(), unique.end());
         unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
         const IdList list(unique.data(), unique.size());
-        std::vector<std::pair<const Segment*, std::size_t>> places(unique.size());
-        for (const Part& part : now->parts)
-            match_ids(part, list,
-                      [&](std::size_t place, std::size_t row) { places[place] = {part.segment.get(), row}; });
+        // Part and row of each; a part that has none of them need not know where its codes are.
+        std::vector<std::pair<const Part*, std::size_t>> found(unique.size());
+        std::vector<CodesByRow> codes_of(now->parts.size());
+        for (std::size_t p = 0; p < now->parts.size(); ++p) {
+            const Part& part = now->parts[p];
+            bool any = false;
+            match_ids(part, list, [&](std::size_t place, std::size_t row) { found[place] = {&part, row}, any = true; });
+            if (any) codes_of[p] = part.segment->codes_by_row(layout_.n_bytes);
+        }
         const std::size_t width = layout_.embedding_bytes;
         for (std::size_t i = 0; i < count; ++i) {
-            const auto [segment, row] = places[list.find(ids[i])];
-            if (!segment) throw unknown_id(ids[i]);
-            std::memcpy(codes + i * layout_.n_bytes, segment->codes.data() + segment->place(row) * layout_.n_bytes,
-                        layout_.n_bytes);
-            if (width) std::memcpy(embeddings + i * width, segment->embeddings.data() + row * width, width);
+            const auto [part, row] = found[list.find(ids[i])];
+            if (!part) throw unknown_id(ids[i]);
+            const CodesByRow& by_row = codes_of[static_cast<std::size_t>(part - now->parts.data())];
+            std::memcpy(codes + i * layout_.n_bytes, by_row[row], layout_.n_bytes);
+            if (width) std::memcpy(embeddings + i * width, part->segment->embeddings.data() + row * width, width);
         }
     }
 

@@ -45,8 +45,8 @@ struct Request {
 };
 
 // Costs, in rows of a linear scan (about 0.1 ns): a bucket far away in memory, and a row in it.
-inline constexpr double kBucketCost = 500;
-inline constexpr double kBucketRowCost = 2;
+inline constexpr std::size_t kBucketCost = 500;
+inline constexpr std::size_t kBucketRowCost = 2;
 
 // What the steps of a search cost, known before it starts.
 class StepCosts {

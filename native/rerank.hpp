@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "code.hpp"
 #include "hits.hpp"
+#include "kernel.hpp"
 
 namespace hamtarget {
 

@@ -14,17 +14,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "bucket.hpp"
+#include "collector.hpp"
 #include "hits.hpp"
+#include "kernel.hpp"
+#include "lookups.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
 #include "probe.hpp"
 #include "request.hpp"
-#include "rerank.hpp"
+#include "row_lists.hpp"
 
 namespace hamtarget {
 
@@ -38,12 +41,13 @@ class Searcher {
           request_(request),
           costs_(costs),
           n_tables_(layout_.n_tables),
-          order_(manifest),
-          embedding_distance_(index.embedding()),
+          collector_(index, manifest, request),
           scans_(manifest.parts.size()) {
         for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
         probes_ = request.logits && request.budget < n_rows_;
+        lists_hits_ = !grows() && request.limit == kNoLimit && request.radius < RowLists::kMostLists;
+        lists_all_ = lists_hits_ && manifest.parts.size() == 1 && !manifest.parts[0].segment->tables.empty();
     }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
@@ -51,8 +55,7 @@ class Searcher {
         for (; first < last; first += n_queries_) {
             first_query_ = first;
             n_queries_ = std::min(kChunk, last - first);
-            if (found_.size() < n_queries_) found_.resize(n_queries_);
-            cost_.assign(n_queries_, {});
+            collector_.start(first, n_queries_);
             probes_ ? probe_chunk(hits) : search_chunk(hits);
             if (first == begin) hits.expect(n_queries_, last - first - n_queries_);
         }
@@ -61,8 +64,6 @@ class Searcher {
   private:
     // So many queries read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
-    // So many buckets are being fetched at a time.
-    static constexpr std::size_t kAhead = 8;
     static constexpr std::size_t kKeys = 32;
 
     struct Scan {
@@ -89,77 +90,107 @@ class Searcher {
         if (grows() && !scans_all_)
             for (std::size_t q = 0; q < n_queries_; ++q) later_steps(q);
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
-        for (std::size_t q = finished; q < n_queries_; ++q) finish(q, hits);
+        for (std::size_t q = finished; q < n_queries_; ++q) collector_.finish(q, hits);
     }
 
-    // Steps that flip no bit, for all queries: one bucket of each table. While a bucket is read, the same bucket of a
-    // later query is being fetched from memory, and the place of an even later one's in the directory. A CPU drops what
-    // it is asked to fetch while too much is under way: so it is asked a little at a time.
+    // Steps that flip no bit, for all queries: one bucket of each table.
     // Returns how many queries, from the first on, are finished.
     std::size_t first_steps(Hits& hits) {
-        lookup_tables_.clear();
         n_steps_ = std::min<std::size_t>(request_.radius + 1u, n_tables_);
+        std::vector<const Table*> tables;
         for (const std::size_t p : tabled_)
-            for (std::size_t j = 0; j < n_steps_; ++j) lookup_tables_.push_back(&manifest_.parts[p].segment->tables[j]);
-        const std::size_t n_lookups = lookup_tables_.size();
-        const std::size_t ahead = n_lookups ? std::clamp<std::size_t>(kAhead / n_lookups, 1, kAhead) : 0;
-        lookups_.resize(n_queries_ * n_lookups);
-        for (std::size_t q = 0; q < std::min(2 * ahead, n_queries_); ++q)
-            for (std::size_t i = 0; i < n_lookups; ++i) look_up(q, i);
-        for (std::size_t q = 0; q < std::min(ahead, n_queries_); ++q)
-            for (std::size_t i = 0; i < n_lookups; ++i) fetch(q, i);
+            for (std::size_t j = 0; j < n_steps_; ++j) tables.push_back(&manifest_.parts[p].segment->tables[j]);
+        lookups_.start(tables, request_.queries.slice(first_query_, n_queries_));
 
         // Queries that wait for a scan, and those after them, are finished in turn when it is done.
         bool waits = grows() || tabled_.size() < manifest_.parts.size();
         std::size_t finished = 0;
         for (std::size_t q = 0; q < n_queries_; ++q) {
-            found_[q].reset(request_.radius, request_.limit);
-            read(q, ahead);
+            bool listed = list(q);
+            if (!listed || waits || request_.rerank) {
+                collector_.found(q).reset(request_.radius, request_.limit);
+                listed ? collector_.keep_lists(lists_, 0, q) : read(q);
+                listed = false;
+            }
             waits |= scanning_[q];
             if (waits) continue;
-            finish(q, hits);
+            if (listed) {
+                collector_.write_lists(lists_, q, hits);
+            } else {
+                collector_.finish(q, hits);
+                collector_.pass_on(q);
+            }
             ++finished;
-            // The next query uses the same memory, which is in the cache.
-            if (q + 1 < n_queries_) std::swap(found_[q], found_[q + 1]);
         }
         return finished;
     }
 
-    HAMTARGET_INLINE void look_up(std::size_t q, std::size_t i) {
-        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
-        lookup.key = lookup_tables_[i]->key.of(query(q));
-        __builtin_prefetch(lookup_tables_[i]->offsets.data() + lookup.key);
+    // Rows in the query's own buckets of a part.
+    std::size_t n_candidates(const Lookup* lookups) const {
+        std::size_t sum = 0;
+        for (std::size_t j = 0; j < n_steps_; ++j) sum += lookups[j].span.size();
+        return sum;
     }
 
-    HAMTARGET_INLINE void fetch(std::size_t q, std::size_t i) {
-        Lookup& lookup = lookups_[q * lookup_tables_.size() + i];
-        lookup.span = bucket(*lookup_tables_[i], lookup.key);
-        prefetch(*lookup_tables_[i], lookup.span);
+    static bool is_scan_cheaper(const Part& part, std::size_t n_candidates) {
+        return n_candidates * kBucketRowCost > part.n_rows;
     }
 
-    void read(std::size_t q, std::size_t ahead) {
+    // Puts all hits of the query into the lists, or returns false where that cannot be.
+    bool list(std::size_t q) {
+        if (!lists_all_) return false;
+        const Lookup* lookups = lookups_.of(q);
+        const std::size_t rows = n_candidates(lookups);
+        if (is_scan_cheaper(manifest_.parts[0], rows) || rows > RowLists::kMostRows) return false;
+        const auto before = [&](std::size_t j) __attribute__((always_inline)) { lookups_.fetch_later(q, j); };
+        list_part(0, q, rows, lookups, before);
+        return true;
+    }
+
+    template <class Before>
+    HAMTARGET_INLINE void list_part(std::size_t p, std::size_t q, std::size_t rows, const Lookup* lookups,
+                                    Before before) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        collector_.cost(q).buckets += static_cast<std::int64_t>(n_steps_);
+        collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
+        const auto tables = std::span(segment.tables).first(n_steps_);
+        lists_.reset(request_.radius, rows, n_steps_);
+        read_buckets(kernel_, {query(q), layout_.n_bytes, request_.radius, tables, lookups}, room_, lists_, before);
+        // Ids are read when the lists are sorted.
+        if (segment.ids.is_consecutive()) return;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const std::uint32_t row : lists_.rows(distance)) segment.ids.prefetch(row);
+    }
+
+    // Puts the hits of the query with those of its other parts.
+    void read(std::size_t q) {
+        const Lookup* lookups = lookups_.of(q);
         std::size_t i = 0;
         for (const std::size_t p : tabled_) {
-            const Lookup* lookups = lookups_.data() + q * lookup_tables_.size() + i;
-            double rows = 0;
-            for (std::size_t j = 0; j < n_steps_; ++j) rows += static_cast<double>(lookups[j].span.size());
-            const bool scans = rows * kBucketRowCost > static_cast<double>(manifest_.parts[p].n_rows);
-            if (scans) {
+            const Part& part = manifest_.parts[p];
+            const std::size_t rows = n_candidates(lookups + i);
+            const auto before = [&](std::size_t j) { lookups_.fetch_later(q, i + j); };
+            if (is_scan_cheaper(part, rows)) {
                 scans_[p].push_back({static_cast<std::uint32_t>(q), 0});
                 scanning_[q] = 1;
+                for (std::size_t j = 0; j < n_steps_; ++j) before(j);
+            } else if (lists_hits_ && rows <= RowLists::kMostRows) {
+                list_part(p, q, rows, lookups + i, before);
+                collector_.keep_lists(lists_, p, q);
+            } else {
+                for (std::size_t j = 0; j < n_steps_; ++j) {
+                    before(j);
+                    read_bucket(p, j, lookups[i + j].span, q);
+                }
             }
-            for (std::size_t j = 0; j < n_steps_; ++j, ++i) {
-                if (q + 2 * ahead < n_queries_) look_up(q + 2 * ahead, i);
-                if (q + ahead < n_queries_) fetch(q + ahead, i);
-                if (!scans) read_bucket(p, j, lookups[j].span, q, lookups);
-            }
+            i += n_steps_;
         }
     }
 
     // Steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
     void later_steps(std::size_t q) {
-        for (std::size_t t = n_tables_; t <= request_.radius && !found_[q].full_within(t - 1); ++t) {
-            const std::size_t last = std::min<std::size_t>(request_.radius, found_[q].bound());
+        for (std::size_t t = n_tables_; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
+            const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
             // A cheap step may bring the bound down so far that few are left.
             const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
                                (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
@@ -195,47 +226,22 @@ class Searcher {
             }
             for (std::size_t i = 0; i < count; ++i) {
                 spans[i] = bucket(table, spans[i].start);
-                prefetch(table, spans[i]);
+                prefetch_bucket(table, spans[i], layout_.n_bytes);
             }
             for (std::size_t i = 0; i < count; ++i) read_bucket(p, t, spans[i], q);
         }
     }
 
-    static Span bucket(const Table& table, std::uint32_t key) { return {table.offsets[key], table.offsets[key + 1]}; }
-
-    HAMTARGET_INLINE void prefetch(const Table& table, Span span) const {
-        if (span.start == span.stop) return;
-        prefetch_bytes(table.codes.data() + std::size_t{span.start} * layout_.n_bytes,
-                       std::size_t{span.stop - span.start} * layout_.n_bytes);
-        prefetch_bytes(table.rows.data() + span.start, std::size_t{span.stop - span.start} * sizeof table.rows[0]);
-    }
-
     // Emits the hits of a bucket that step t reads and no earlier one.
-    // `lookups`: of the query, in the tables of this part, where step t flips no bit.
-    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q, const Lookup* lookups = nullptr) {
-        const Part& part = manifest_.parts[p];
-        const Segment& segment = *part.segment;
+    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[p].segment;
         const Table& table = segment.tables[t % n_tables_];
-        ++cost_[q].buckets;
-        // What nearly every hit takes.
-        if (lookups && request_.limit == kNoLimit && !part.deleted && !request_.filter) {
-            Growing<Hit>& all = found_[q].all();
-            const std::size_t before = all.size();
-            const std::size_t count = span.size();
-            cost_[q].candidates += static_cast<std::int64_t>(count);
-            new_hits(kernel_, {query(q), request_.radius, p, std::span(segment.tables).first(t), lookups},
-                     {table.codes.data() + span.start * layout_.n_bytes, count, layout_.n_bytes},
-                     table.rows.data() + span.start, room_, all);
-            // Ids are read when the hits of all queries at hand are sorted.
-            if (!segment.ids.is_consecutive())
-                for (std::size_t i = before; i < all.size(); ++i) segment.ids.prefetch(row_of(all[i]));
-            return;
-        }
+        ++collector_.cost(q).buckets;
         each_block_within(table.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
-                if (first_step(segment, q, code) == t)
-                    emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
+                if (is_first_step(segment, q, code, t))
+                    collector_.emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             }
         });
     }
@@ -245,13 +251,20 @@ class Searcher {
     template <class Found>
     void each_block_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
         const std::size_t n_bytes = layout_.n_bytes;
-        cost_[q].candidates += span.stop - span.start;
+        collector_.cost(q).candidates += span.stop - span.start;
         for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
             const Codes block{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
             const std::size_t count =
-                kernel_.within(query(q), block, found_[q].bound(), room_.positions, room_.distances);
+                kernel_.within(query(q), block, collector_.found(q).bound(), room_.positions, room_.distances);
             if (count) found(start, block, count);
         }
+    }
+
+    // Whether no step before t reads a row that step t reads.
+    bool is_first_step(const Segment& segment, std::size_t q, const std::uint8_t* code, std::size_t t) const {
+        if (t >= n_tables_) return first_step(segment, q, code) == t;
+        const auto shares = [&](const Table& table) { return table.key.of(code) == table.key.of(query(q)); };
+        return std::none_of(segment.tables.begin(), segment.tables.begin() + static_cast<std::ptrdiff_t>(t), shares);
     }
 
     // The step that reads this row first.
@@ -265,19 +278,14 @@ class Searcher {
         return first;
     }
 
-    void emit(std::size_t p, std::size_t row, Distance distance, std::size_t q) {
-        const Part& part = manifest_.parts[p];
-        if (part.is_deleted(row)) return;
-        if (request_.filter && !request_.filter->allows(part.segment->ids[row])) return;
-        found_[q].offer(hit_of(distance, p, row), order_);
-    }
-
     // Reads every row of a part for all queries that want it, a block of rows at a time.
     void scan(std::size_t p) {
         const Part& part = manifest_.parts[p];
         if (scans_[p].empty()) return;
-        const std::size_t block = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
-        for (std::size_t start = 0; start < part.n_rows; start += block) {
+        const std::size_t most = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
+        // With a limit, the first rows bring the bound down for all that follow: small blocks first.
+        std::size_t block = request_.limit == kNoLimit ? most : most / 8;
+        for (std::size_t start = 0; start < part.n_rows; start += block, block = std::min(2 * block, most)) {
             const Span span{static_cast<std::uint32_t>(start),
                             static_cast<std::uint32_t>(std::min(start + block, part.n_rows))};
             for (const Scan& scan : scans_[p]) scan_rows(p, span, scan);
@@ -285,13 +293,22 @@ class Searcher {
     }
 
     void scan_rows(std::size_t p, Span span, const Scan& scan) {
-        const Segment& segment = *manifest_.parts[p].segment;
+        const Part& part = manifest_.parts[p];
+        const Segment& segment = *part.segment;
         const std::size_t q = scan.query;
+        const bool plain = segment.tables.empty() && collector_.takes_all(part);
         each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            if (plain) {
+                Hit* to = collector_.found(q).all().extend(count);
+                for (std::size_t i = 0; i < count; ++i)
+                    to[i] = hit_of(room_.distances[i], p, start + room_.positions[i]);
+                return;
+            }
             for (std::size_t i = 0; i < count; ++i) {
                 const std::size_t place = start + room_.positions[i];
                 if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
-                emit(p, segment.tables.empty() ? place : segment.tables[0].rows[place], room_.distances[i], q);
+                const std::size_t row = segment.tables.empty() ? place : segment.tables[0].rows[place];
+                collector_.emit(p, row, room_.distances[i], q);
             }
         });
     }
@@ -299,9 +316,9 @@ class Searcher {
     void probe_chunk(Hits& hits) {
         for (std::size_t q = 0; q < n_queries_; ++q) {
             // A row may come out of several tables: only what is left after dropping repetitions can be limited.
-            found_[q].reset(request_.radius, kNoLimit);
+            collector_.found(q).reset(request_.radius, kNoLimit);
             probe(q);
-            finish(q, hits);
+            collector_.finish(q, hits, true);
         }
     }
 
@@ -339,52 +356,11 @@ class Searcher {
             span.stop = static_cast<std::uint32_t>(std::min<std::size_t>(span.stop, span.start + left));
             // An empty bucket counts as a row: a budget bounds the time as well.
             left -= std::max<std::size_t>(1, span.stop - span.start);
-            ++cost_[q].buckets;
+            ++collector_.cost(q).buckets;
             each_block_within(table.codes.data(), span, q, [&, p = p](std::size_t start, Codes, std::size_t count) {
                 for (std::size_t i = 0; i < count; ++i)
-                    emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
+                    collector_.emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
             });
-        }
-    }
-
-    void finish(std::size_t q, Hits& hits) {
-        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
-        if (probes_) {
-            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
-        }
-        if (request_.rerank) {
-            rerank_into(q, sorted, hits);
-        } else {
-            write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
-        }
-        hits.end_query(cost_[q]);
-    }
-
-    void write(std::span<const Hit> hits, std::int64_t* ids, Distance* distances) const {
-        const std::size_t count = hits.size();
-        for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
-        if (manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive()) {
-            const std::int64_t base = manifest_.parts[0].segment->ids.base();
-            for (std::size_t i = 0; i < count; ++i) ids[i] = base + static_cast<std::int64_t>(row_of(hits[i]));
-        } else {
-            for (std::size_t i = 0; i < count; ++i) ids[i] = order_.id(hits[i]);
-        }
-    }
-
-    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
-        const std::size_t width = layout_.embedding_bytes;
-        const std::size_t query_width = embedding_distance_.kind().query_bytes();
-        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
-        const auto embedding_of = [&](Hit hit) {
-            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
-        };
-        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
-        cost_[q].comparisons = static_cast<std::int64_t>(found.size());
-        for (const RankedHit& ranked : ranked_) {
-            hits.ids.push(ranked.id);
-            hits.distances.push(distance_of(ranked.hit));
-            hits.embedding_distances.push(ranked.embedding_distance);
         }
     }
 
@@ -394,29 +370,26 @@ class Searcher {
     const Request& request_;
     const StepCosts& costs_;
     const std::size_t n_tables_;
-    const HitOrder order_;
-    EmbeddingDistance embedding_distance_;
+    Collector collector_;
     std::size_t n_rows_ = 0;
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
     bool probes_ = false;
+    bool lists_hits_ = false;  // hits of buckets are collected in lists
+    bool lists_all_ = false;   // and there are no others
 
     // Of the queries at hand.
     std::size_t first_query_ = 0;
     std::size_t n_queries_ = 0;
-    std::vector<FirstHits> found_;
-    std::vector<Cost> cost_;
     std::vector<std::uint8_t> scanning_;    // whether some part with tables is to be scanned
     std::vector<std::vector<Scan>> scans_;  // of each part
     std::vector<std::size_t> tabled_;       // parts whose tables are used
     std::size_t n_steps_ = 0;               // that flip no bit
 
     // Memory that is used again and again.
-    std::vector<const Table*> lookup_tables_;  // tables in which every query has one bucket read
-    std::vector<Lookup> lookups_;              // of each query, for each of them
-    HitSorter sorter_;
-    std::vector<RankedHit> ranked_;
+    Lookups lookups_;
     BucketOrder buckets_;
     std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
+    RowLists lists_;
     KernelRoom room_;
 };
 

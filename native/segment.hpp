@@ -2,7 +2,7 @@
 //
 // Rows are numbered in the order of their ids. So consecutive ids need no memory, hits are sorted by their row numbers,
 // and within a bucket rows ascend: hits of a bucket come out in order. Codes are not stored by row: the first table
-// has them all, and `places` says where.
+// has them all, and where is worked out when somebody asks for codes by row, which no search does.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -51,27 +53,37 @@ class KeyBits {
           // The 8 bytes read must not reach past the code.
           offset_(std::min(start / 8, n_bytes - n_read_)),
           shift_(start - 8 * offset_),
-          mask_((std::uint64_t{1} << width_) - 1) {}
+          mask_((std::uint64_t{1} << width_) - 1),
+          bits_(mask_ << start % 64),
+          bits_of_next_(start % 64 ? mask_ >> (64 - start % 64) : 0) {}
 
-    std::uint32_t of(const std::uint8_t* code) const {
+    HAMTARGET_INLINE std::uint64_t substring_of(const std::uint8_t* code) const {
         std::uint64_t word = 0;
         if (n_read_ == 8)
             std::memcpy(&word, code + offset_, 8);
         else
             std::memcpy(&word, code, n_read_);
-        const std::uint64_t substring = word >> shift_ & mask_;
+        return word >> shift_ & mask_;
+    }
+
+    // The bucket number.
+    HAMTARGET_INLINE std::uint32_t of(const std::uint8_t* code) const {
+        const std::uint64_t substring = substring_of(code);
         return static_cast<std::uint32_t>((substring ^ substring >> length_) & ((std::uint64_t{1} << length_) - 1));
     }
+
+    // The substring, as far as it counts, lies in this 64-bit word of a code and the next one: in these bits.
+    std::size_t word() const { return start_ / 64; }
+    std::uint64_t bits() const { return bits_; }
+    std::uint64_t bits_of_next() const { return bits_of_next_; }
 
     std::size_t start() const { return start_; }
     std::size_t width() const { return width_; }
     std::size_t length() const { return length_; }  // of a bucket number
-    std::size_t shift() const { return shift_; }
-    std::uint64_t mask() const { return mask_; }
 
   private:
     std::size_t start_ = 0, width_ = 0, length_ = 0, n_read_ = 0, offset_ = 0, shift_ = 0;
-    std::uint64_t mask_ = 0;
+    std::uint64_t mask_ = 0, bits_ = 0, bits_of_next_ = 0;
 };
 
 // First bit of substring `index` of `count` (count itself: past the last); the longer ones come first.
@@ -169,19 +181,59 @@ class IdColumn {
     Array<const std::int64_t> wide_;
 };
 
+// Where each row of a segment is in its first table: made when it is needed first, and kept.
+class Places {
+  public:
+    // `rows`: of the first table.
+    Array<const std::uint32_t> of(const Array<const std::uint32_t>& rows) {
+        const std::lock_guard lock(mutex_);
+        if (places_.empty()) {
+            Array<std::uint32_t> places(rows.size());
+            // A forged file may not have every row.
+            std::memset(places.data(), 0, places.n_bytes());
+            for (std::size_t place = 0; place < rows.size(); ++place)
+                places[rows[place]] = static_cast<std::uint32_t>(place);
+            places_ = places;
+        }
+        return places_;
+    }
+
+    std::size_t n_bytes() {
+        const std::lock_guard lock(mutex_);
+        return places_.n_bytes();
+    }
+
+  private:
+    std::mutex mutex_;
+    Array<const std::uint32_t> places_;
+};
+
+// Codes by row: where they are.
+struct CodesByRow {
+    const std::uint8_t* codes;
+    std::size_t n_bytes;
+    Array<const std::uint32_t> places;  // of rows; empty where places are rows
+
+    const std::uint8_t* operator[](std::size_t row) const {
+        return codes + (places.empty() ? row : places[row]) * n_bytes;
+    }
+};
+
 struct Segment {
     std::size_t n_rows = 0;
     IdColumn ids;                          // by row, ascending, except in a delta
     Array<const std::uint8_t> codes;       // by place
-    Array<const std::uint32_t> places;     // of rows; empty where places are rows
     Array<const std::uint8_t> embeddings;  // by row
-    std::vector<Table> tables;             // none: rows are scanned
+    std::vector<Table> tables;             // none: rows are scanned, and places are rows
+    std::shared_ptr<Places> places = std::make_shared<Places>();
 
-    std::size_t place(std::size_t row) const { return places.empty() ? row : places[row]; }
+    CodesByRow codes_by_row(std::size_t n_bytes) const {
+        return {codes.data(), n_bytes, tables.empty() ? Array<const std::uint32_t>() : places->of(tables[0].rows)};
+    }
 
     std::size_t memory() const {
         // The codes are those of the first table.
-        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places.n_bytes() + embeddings.n_bytes();
+        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
         for (const Table& table : tables) sum += table.offsets.n_bytes() + table.codes.n_bytes() + table.rows.n_bytes();
         return tables.empty() ? sum : sum - codes.n_bytes();
     }
@@ -226,17 +278,17 @@ struct InOrder {
 };
 
 // One table, by counting: where each bucket starts, then every row to its place.
-inline Table build_table(const InOrder& rows, const KeyBits& key) {
+inline Table build_table(const InOrder& rows, const KeyBits& key, Block& block) {
     const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
     const std::size_t n_buckets = std::size_t{1} << key.length();
-    Array<std::uint32_t> offsets(n_buckets + 1);
+    const auto offsets = block.cut<std::uint32_t>(n_buckets + 1);
     std::memset(offsets.data(), 0, offsets.n_bytes());
     for (std::size_t i = 0; i < n_rows; ++i) ++offsets[key.of(rows.source.codes.row(i))];
     std::uint32_t sum = 0;
     for (std::size_t b = 0; b <= n_buckets; ++b) sum += std::exchange(offsets[b], sum);
 
-    Array<std::uint8_t> codes(n_rows * n_bytes);
-    Array<std::uint32_t> numbers(n_rows);
+    const auto codes = block.cut<std::uint8_t>(n_rows * n_bytes);
+    const auto numbers = block.cut<std::uint32_t>(n_rows);
     for (std::size_t row = 0; row < n_rows; ++row) {
         const std::uint8_t* code = rows.code(row);
         const std::size_t place = offsets[key.of(code)]++;
@@ -271,13 +323,14 @@ inline Segment build_segment(const Layout& layout, const RowsView& source, const
         segment.codes = codes;
         return segment;
     }
+    std::size_t n_needed = 0;
     for (std::size_t t = 0; t < layout.n_tables; ++t)
-        segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows)));
-    const Table& first = segment.tables[0];
-    segment.codes = first.codes;
-    Array<std::uint32_t> places(n_rows);
-    for (std::size_t place = 0; place < n_rows; ++place) places[first.rows[place]] = static_cast<std::uint32_t>(place);
-    segment.places = places;
+        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key_bits(layout, t, n_rows).length()) + 1) +
+                    Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<std::uint32_t>(n_rows);
+    Block block(n_needed);
+    for (std::size_t t = 0; t < layout.n_tables; ++t)
+        segment.tables.push_back(building::build_table(rows, key_bits(layout, t, n_rows), block));
+    segment.codes = segment.tables[0].codes;
     return segment;
 }
 

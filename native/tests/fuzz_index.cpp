@@ -43,8 +43,9 @@ void check_shape(const MultiIndex& index) {
         CHECK(segment.ids.wide().empty() || segment.ids.wide().size() == n_rows);
         CHECK(segment.ids.above().empty() || segment.ids.above().size() == n_rows);
         CHECK(segment.embeddings.size() == n_rows * layout.embedding_bytes);
-        CHECK(segment.places.empty() || segment.places.size() == n_rows);
-        for (std::size_t row = 0; row < n_rows; ++row) CHECK(segment.place(row) < n_rows);
+        const auto places = segment.codes_by_row(layout.n_bytes).places;
+        CHECK(places.size() == (segment.tables.empty() ? 0 : n_rows));
+        for (std::size_t row = 0; row < places.size(); ++row) CHECK(places[row] < n_rows);
         for (std::size_t row = 1; row < n_rows; ++row) CHECK(segment.ids[row] > segment.ids[row - 1]);
         CHECK(segment.tables.empty() || segment.tables.size() == layout.n_tables);
         for (const Table& table : segment.tables) {

@@ -12,7 +12,7 @@ tests=$(cd "$(dirname "$0")" && pwd)
 build=$tests/../../build/sanitize
 mkdir -p "$build"
 
-warnings="-Wall -Wextra -Wno-maybe-uninitialized"
+warnings="-Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized"
 address="-fsanitize=address,undefined -fno-sanitize-recover=all"
 wrap="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=free"
 wrap="$wrap,--wrap=mmap,--wrap=munmap"

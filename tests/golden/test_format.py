@@ -139,7 +139,7 @@ def test_rows_are_where_the_page_says(index_file):
             base = base[0] + (above.astype(np.int64) if len(above) else np.arange(len(places)))
         words = found[f"{part}/deleted"].view(np.uint8)
         deleted = np.unpackbits(words, bitorder="little")[: len(places)] if len(words) else np.zeros(len(places))
-        where = found[f"{part}/places"] if len(found[f"{part}/places"]) else np.arange(len(places))
+        where = np.argsort(found[f"{part}/0/rows"]) if len(found[f"{part}/key_bits"]) else np.arange(len(places))
         ids.append(base[deleted == 0])
         codes.append(places[where][deleted == 0])
         assert (np.diff(base) > 0).all() or len(base) == 1
@@ -154,7 +154,7 @@ def test_buckets_are_what_the_page_says(index_file):
     n_bytes, n_tables, *_, n_parts = found["index"].tolist()
     with_tables = [part for part in range(n_parts) if len(found[f"{part}/key_bits"])]
     for part in with_tables:
-        codes = found[f"{part}/codes"].reshape(-1, n_bytes)[found[f"{part}/places"]]
+        codes = found[f"{part}/codes"].reshape(-1, n_bytes)[np.argsort(found[f"{part}/0/rows"])]
         quotient, remainder = divmod(8 * n_bytes, n_tables)
         start = 0
         for table, key_bits in enumerate(found[f"{part}/key_bits"].tolist()):

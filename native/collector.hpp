@@ -1,0 +1,140 @@
+// From rows that were found to the results of queries: deleted rows and filters, limits, order, re-ranking.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hits.hpp"
+#include "manifest.hpp"
+#include "multi_index.hpp"
+#include "request.hpp"
+#include "rerank.hpp"
+#include "result_writer.hpp"
+#include "row_lists.hpp"
+
+namespace hamtarget {
+
+// Of some queries at a time.
+class Collector {
+  public:
+    Collector(const MultiIndex& index, const Manifest& manifest, const Request& request)
+        : kernel_(index.kernel()),
+          manifest_(manifest),
+          request_(request),
+          order_(manifest),
+          embedding_distance_(index.embedding()) {}
+
+    void start(std::size_t first_query, std::size_t n_queries) {
+        first_query_ = first_query;
+        if (found_.size() < n_queries) found_.resize(n_queries);
+        cost_.assign(n_queries, {});
+    }
+
+    FirstHits& found(std::size_t q) { return found_[q]; }
+    Cost& cost(std::size_t q) { return cost_[q]; }
+
+    // Whether every row of the part that is near enough is a hit.
+    bool takes_all(const Part& part) const {
+        return request_.limit == kNoLimit && !part.deleted && !request_.filter;
+    }
+
+    void emit(std::size_t p, std::size_t row, Distance distance, std::size_t q) {
+        const Part& part = manifest_.parts[p];
+        if (!allows(part, row)) return;
+        found_[q].offer(hit_of(distance, p, row), order_);
+    }
+
+    // Puts what is in the lists with the other hits of the query.
+    void keep_lists(RowLists& lists, std::size_t p, std::size_t q) {
+        for (std::size_t distance = 0; distance < lists.n_lists(); ++distance)
+            for (const std::uint32_t row : lists.rows(distance)) emit(p, row, static_cast<Distance>(distance), q);
+    }
+
+    // The hits of a query, in order, as its result; with `repeated`, some may have been emitted more than once.
+    void finish(std::size_t q, Hits& hits, bool repeated = false) {
+        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
+        if (repeated) {
+            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
+        }
+        if (request_.rerank) {
+            rerank_into(q, sorted, hits);
+        } else {
+            write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
+        }
+        hits.end_query(cost_[q]);
+    }
+
+    // A query that was finished leaves its memory, which is in the cache, to the next one.
+    void pass_on(std::size_t q) {
+        if (q + 1 < cost_.size()) std::swap(found_[q], found_[q + 1]);
+    }
+
+    // What is in the lists, as the result of the query: they are of the only part.
+    void write_lists(RowLists& lists, std::size_t q, Hits& hits) {
+        const Part& part = manifest_.parts[0];
+        const bool takes_all = this->takes_all(part);
+        std::size_t most = 0;
+        for (std::size_t distance = 0; distance < lists.n_lists(); ++distance) most += lists.size(distance);
+        ResultWriter writer(kernel_, part.segment->ids, hits, most);
+        for (std::size_t distance = 0; distance < lists.n_lists(); ++distance) {
+            std::span<std::uint32_t> rows = lists.sorted(distance, kernel_);
+            if (!takes_all) {
+                const auto refused = [&](std::uint32_t row) { return !allows(part, row); };
+                rows = {rows.begin(), std::remove_if(rows.begin(), rows.end(), refused)};
+            }
+            writer.write(rows, static_cast<Distance>(distance));
+        }
+        writer.finish();
+        hits.end_query(cost_[q]);
+    }
+
+  private:
+    bool allows(const Part& part, std::size_t row) const {
+        return !part.is_deleted(row) && (!request_.filter || request_.filter->allows(part.segment->ids[row]));
+    }
+
+    void write(std::span<const Hit> hits, std::int64_t* ids, Distance* distances) const {
+        const std::size_t count = hits.size();
+        for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
+        if (manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive()) {
+            const std::int64_t base = manifest_.parts[0].segment->ids.base();
+            for (std::size_t i = 0; i < count; ++i) ids[i] = base + static_cast<std::int64_t>(row_of(hits[i]));
+        } else {
+            for (std::size_t i = 0; i < count; ++i) ids[i] = order_.id(hits[i]);
+        }
+    }
+
+    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
+        const std::size_t width = embedding_distance_.kind().row_bytes();
+        const std::size_t query_width = embedding_distance_.kind().query_bytes();
+        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
+        const auto embedding_of = [&](Hit hit) {
+            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
+        };
+        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
+        cost_[q].comparisons = static_cast<std::int64_t>(found.size());
+        for (const RankedHit& ranked : ranked_) {
+            hits.ids.push(ranked.id);
+            hits.distances.push(distance_of(ranked.hit));
+            hits.embedding_distances.push(ranked.embedding_distance);
+        }
+    }
+
+    const Kernel& kernel_;
+    const Manifest& manifest_;
+    const Request& request_;
+    const HitOrder order_;
+    EmbeddingDistance embedding_distance_;
+    std::size_t first_query_ = 0;
+    std::vector<FirstHits> found_;
+    std::vector<Cost> cost_;
+    HitSorter sorter_;
+    std::vector<RankedHit> ranked_;
+};
+
+}  // namespace hamtarget
