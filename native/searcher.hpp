@@ -1,4 +1,4 @@
-// Searches of one manifest: the first `limit` rows within `radius`, exactly, or within a budget of rows read.
+// Searches of one manifest: the first `limit` rows within `radius`, exactly.
 //
 // With m tables, step t reads the buckets of table t % m whose numbers differ from the query's in exactly t / m bits.
 // After steps 0 to t every row within distance t has been read (pigeonhole: a row that differs by at most t / m bits
@@ -22,7 +22,6 @@
 #include "hits.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
-#include "probe.hpp"
 #include "request.hpp"
 #include "rerank.hpp"
 
@@ -39,11 +38,9 @@ class Searcher {
           costs_(costs),
           n_tables_(layout_.n_tables),
           order_(manifest),
-          embedding_distance_(index.embedding()),
+          reranker_(manifest, request, index.embedding()),
           scans_(manifest.parts.size()) {
-        for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
-        probes_ = request.logits && request.budget < n_rows_;
     }
 
     void run(std::size_t first, std::size_t last, Hits& hits) {
@@ -53,7 +50,7 @@ class Searcher {
             n_queries_ = std::min(kChunk, last - first);
             if (found_.size() < n_queries_) found_.resize(n_queries_);
             cost_.assign(n_queries_, {});
-            probes_ ? probe_chunk(hits) : search_chunk(hits);
+            search_chunk(hits);
             if (first == begin) hits.expect(n_queries_, last - first - n_queries_);
         }
     }
@@ -296,65 +293,11 @@ class Searcher {
         });
     }
 
-    void probe_chunk(Hits& hits) {
-        for (std::size_t q = 0; q < n_queries_; ++q) {
-            // A row may come out of several tables: only what is left after dropping repetitions can be limited.
-            found_[q].reset(request_.radius, kNoLimit);
-            probe(q);
-            finish(q, hits);
-        }
-    }
-
-    void probe(std::size_t q) {
-        const float* logits = request_.logits + (first_query_ + q) * 8 * layout_.n_bytes;
-        std::size_t left = request_.budget;
-        buckets_.clear();
-        tables_.clear();
-        for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
-            const Part& part = manifest_.parts[p];
-            if (part.segment->tables.empty()) {
-                const std::size_t count = std::min(left, part.n_rows);
-                scan_rows(p, {0, static_cast<std::uint32_t>(count)}, {static_cast<std::uint32_t>(q), 0});
-                left -= count;
-            }
-            const std::size_t reachable = std::min(part.segment->tables.size(), std::size_t{request_.radius} + 1);
-            for (std::size_t j = 0; j < reachable; ++j) {
-                const KeyBits& key = part.segment->tables[j].key;
-                // The cheaper of the bits that flip one of the bucket number.
-                std::vector<float> weights(key.length(), std::numeric_limits<float>::infinity());
-                for (std::size_t b = 0; b < key.width(); ++b) {
-                    float& weight = weights[b % key.length()];
-                    weight = std::min(weight, std::abs(logits[key.start() + b]));
-                }
-                buckets_.add_table(std::move(weights), (request_.radius - j) / n_tables_);
-                tables_.emplace_back(p, j);
-            }
-        }
-        while (left) {
-            const auto next = buckets_.next();
-            if (!next) break;
-            const auto [p, j] = tables_[next->table];
-            const Table& table = manifest_.parts[p].segment->tables[j];
-            Span span = bucket(table, table.key.of(query(q)) ^ next->flipped);
-            span.stop = static_cast<std::uint32_t>(std::min<std::size_t>(span.stop, span.start + left));
-            // An empty bucket counts as a row: a budget bounds the time as well.
-            left -= std::max<std::size_t>(1, span.stop - span.start);
-            ++cost_[q].buckets;
-            each_block_within(table.codes.data(), span, q, [&, p = p](std::size_t start, Codes, std::size_t count) {
-                for (std::size_t i = 0; i < count; ++i)
-                    emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
-            });
-        }
-    }
-
     void finish(std::size_t q, Hits& hits) {
-        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
-        if (probes_) {
-            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
-        }
+        const std::span<const Hit> sorted = found_[q].sorted(sorter_, order_);
         if (request_.rerank) {
-            rerank_into(q, sorted, hits);
+            cost_[q].comparisons = static_cast<std::int64_t>(sorted.size());
+            reranker_.append(first_query_ + q, sorted, hits);
         } else {
             write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
         }
@@ -372,22 +315,6 @@ class Searcher {
         }
     }
 
-    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
-        const std::size_t width = layout_.embedding_bytes;
-        const std::size_t query_width = embedding_distance_.kind().query_bytes();
-        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
-        const auto embedding_of = [&](Hit hit) {
-            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
-        };
-        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
-        cost_[q].comparisons = static_cast<std::int64_t>(found.size());
-        for (const RankedHit& ranked : ranked_) {
-            hits.ids.push(ranked.id);
-            hits.distances.push(distance_of(ranked.hit));
-            hits.embedding_distances.push(ranked.embedding_distance);
-        }
-    }
-
     const Layout& layout_;
     const Kernel& kernel_;
     const Manifest& manifest_;
@@ -395,10 +322,8 @@ class Searcher {
     const StepCosts& costs_;
     const std::size_t n_tables_;
     const HitOrder order_;
-    EmbeddingDistance embedding_distance_;
-    std::size_t n_rows_ = 0;
+    Reranker reranker_;
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
-    bool probes_ = false;
 
     // Of the queries at hand.
     std::size_t first_query_ = 0;
@@ -414,9 +339,6 @@ class Searcher {
     std::vector<const Table*> lookup_tables_;  // tables in which every query has one bucket read
     std::vector<Lookup> lookups_;              // of each query, for each of them
     HitSorter sorter_;
-    std::vector<RankedHit> ranked_;
-    BucketOrder buckets_;
-    std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
     KernelRoom room_;
 };
 

@@ -208,6 +208,7 @@ class CodeIndex:
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None = None,
         queries: ArrayLike | None = None,
+        comparisons: int | None = None,
         threads: int = 1,
         cost: bool = False,
     ) -> QueryHits | Hits:
@@ -238,7 +239,13 @@ class CodeIndex:
         one = np.ndim(logits) == 1
         real = check_vectors(np.atleast_2d(np.asarray(logits)), name="logits", n_columns=self.n_bits)
         codes = np.packbits(real > 0, axis=1, bitorder="little")
-        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE))
+        if comparisons is not None:
+            comparisons = min(_check_count(comparisons, name="comparisons"), _HUGE)
+            if rerank is None:
+                raise InputError("comparisons is given without rerank; it says of how many rows embeddings are compared")
+            if limit is not None:
+                raise InputError("comparisons and limit are given; both choose rows to be re-ranked: pass one of them")
+        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE), comparisons)
         request = self._request(codes, self._radius(radius), limit, filter, rerank, queries, *probing)
         return self._run(request, one, threads, cost)
 
@@ -308,6 +315,7 @@ class CodeIndex:
         queries: ArrayLike | None,
         logits: NDArray[np.float32] | None = None,
         budget: int = 0,
+        comparisons: int | None = None,
     ) -> _native.Search:
         if limit is not None:
             limit = min(_check_count(limit, name="limit"), _HUGE)
@@ -325,7 +333,7 @@ class CodeIndex:
             embeddings = self.embeddings.check_queries(queries, n_rows=len(codes)).view(np.uint8)
         elif queries is not None:
             raise InputError("queries are given without rerank; pass rerank=l for the closest l hits")
-        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget)
+        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget, comparisons)
 
     def _run(self, request: _native.Search, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
         n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
