@@ -21,6 +21,7 @@
 #include "rerank.hpp"
 #include "row_filter.hpp"
 #include "row_set.hpp"
+#include "smallest.hpp"
 
 namespace hamtarget {
 
@@ -51,9 +52,6 @@ class Prober {
     }
 
   private:
-    // So many buckets are being fetched at a time.
-    static constexpr std::size_t kAhead = 12;
-
     struct ProbedTable {
         std::size_t part;
         const Table* table;
@@ -99,9 +97,10 @@ class Prober {
             for (std::size_t start = 0; start < count; start += kBlockRows) {
                 const std::size_t rows = std::min(kBlockRows, count - start);
                 if (tables.empty()) std::iota(numbers_.begin(), numbers_.end(), static_cast<std::uint32_t>(start));
-                make_room(rows);
-                read(p, part.segment->codes.data() + start * layout_.n_bytes,
-                     tables.empty() ? numbers_.data() : tables[0].rows.data() + start, rows);
+                planned_.push_back({part.segment->codes.data() + start * layout_.n_bytes,
+                                    tables.empty() ? numbers_.data() : tables[0].rows.data() + start,
+                                    static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(p)});
+                read_planned();
             }
         }
         if (all) left_ = 0;
@@ -120,8 +119,7 @@ class Prober {
                 read_until_spent(first, limit);
                 return;
             }
-            for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) plan(bucket);
-            read_planned();
+            read_buckets();
             left_ -= price;
             first = limit + 1;
             // The number of sets grows faster than their cost.
@@ -190,6 +188,7 @@ class Prober {
         const std::size_t before = buckets_.size();
         buckets_.extend(count);
         std::size_t kept = before, price = 0;
+        for (std::size_t i = 0; i < count; ++i) __builtin_prefetch(offsets + (table.own ^ flipped_bits(sets_[i])));
         for (std::size_t i = 0; i < count; ++i) {
             if (cost_of(sets_[i]) < first) continue;
             const std::uint32_t number = table.own ^ flipped_bits(sets_[i]);
@@ -211,70 +210,67 @@ class Prober {
         for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) prices[bin_of(bucket)] += bucket.price();
         std::size_t last = 0;
         for (; prices[last] <= left_; ++last) left_ -= prices[last];
-        last_buckets_.clear();
+        // Which of them are cheaper is not to be foreseen: they are told apart without a branch.
+        last_buckets_.resize(buckets_.size());
+        std::size_t n_cheaper = 0, n_last = 0;
         for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) {
-            if (bin_of(bucket) < last)
-                plan(bucket);
-            else if (bin_of(bucket) == last)
-                last_buckets_.push_back(bucket);
+            const std::size_t bin = bin_of(bucket);
+            last_buckets_[n_last] = bucket;
+            n_last += bin == last;
+            buckets_[n_cheaper] = bucket;
+            n_cheaper += bin < last;
         }
+        last_buckets_.resize(n_last);
         std::sort(last_buckets_.begin(), last_buckets_.end());
         for (Bucket& bucket : last_buckets_) {
             if (left_ == 0) break;
-            bucket.span.stop = static_cast<std::uint32_t>(std::min<std::size_t>(bucket.span.stop, bucket.span.start + left_));
+            bucket.span.stop =
+                static_cast<std::uint32_t>(std::min<std::size_t>(bucket.span.stop, bucket.span.start + left_));
             left_ -= bucket.price();
-            plan(bucket);
+            buckets_[n_cheaper++] = bucket;
         }
+        buckets_.shrink(n_cheaper);
         guess_ = 1.05 * (first + (static_cast<double>(last + 1) * (1 << shift))) / mean_cost_;
+        read_buckets();
+    }
+
+    void read_buckets() {
+        cost_.buckets += static_cast<std::int64_t>(buckets_.size());
+        planned_.resize(buckets_.size());
+        std::size_t count = 0;
+        for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) {
+            const ProbedTable& from = tables_[bucket.table];
+            planned_[count] = {from.table->codes.data() + std::size_t{bucket.span.start} * layout_.n_bytes,
+                               from.table->rows.data() + bucket.span.start,
+                               static_cast<std::uint32_t>(bucket.span.size()), static_cast<std::uint32_t>(from.part)};
+            count += bucket.span.size() > 0;
+        }
+        planned_.resize(count);
         read_planned();
     }
 
-    void plan(const Bucket& bucket) {
-        ++cost_.buckets;
-        if (bucket.span.size()) planned_.push_back(bucket);
-    }
-
-    // Buckets are far apart in memory: while one is read, later ones are being fetched.
     void read_planned() {
         std::size_t rows = 0;
-        for (const Bucket& bucket : planned_) rows += bucket.span.size();
-        make_room(rows);
-        for (std::size_t i = 0; i < std::min(kAhead, planned_.size()); ++i) prefetch(planned_[i]);
-        for (std::size_t i = 0; i < planned_.size(); ++i) {
-            if (i + kAhead < planned_.size()) prefetch(planned_[i + kAhead]);
-            const ProbedTable& from = tables_[planned_[i].table];
-            const Span span = planned_[i].span;
-            read(from.part, from.table->codes.data() + std::size_t{span.start} * layout_.n_bytes,
-                 from.table->rows.data() + span.start, span.size());
+        bool all_allowed = !request_.filter;
+        for (const RowRun& run : planned_) {
+            rows += run.count;
+            all_allowed &= !manifest_.parts[run.part].deleted;
         }
+        cost_.candidates += static_cast<std::int64_t>(rows);
+        const std::size_t before = n_found_, most = before + rows + kKernelSlack;
+        if (found_.size() < most) found_.extend(most - found_.size());
+        if (chooses_ && distances_.size() < most) distances_.extend(most - distances_.size());
+        const RowFilter filter{code_, layout_.n_bytes, request_.radius, chooses_ ? &asymmetric_ : nullptr};
+        n_found_ += filter_rows_(filter, planned_, found_.data() + before, distances_.data() + before);
         planned_.clear();
+        if (!all_allowed) keep_allowed(before);
     }
 
-    HAMTARGET_INLINE void prefetch(const Bucket& bucket) const {
-        const Table& table = *tables_[bucket.table].table;
-        prefetch_bytes(table.codes.data() + std::size_t{bucket.span.start} * layout_.n_bytes,
-                       bucket.span.size() * layout_.n_bytes);
-        prefetch_bytes(table.rows.data() + bucket.span.start, bucket.span.size() * sizeof table.rows[0]);
-    }
-
-    // For so many more rows.
-    void make_room(std::size_t rows) {
-        const std::size_t wanted = n_found_ + rows + kKernelSlack;
-        if (found_.size() < wanted) found_.extend(wanted - found_.size());
-        if (chooses_ && distances_.size() < wanted) distances_.extend(wanted - distances_.size());
-    }
-
-    // Reads rows of a part, for which there is room.
-    void read(std::size_t p, const std::uint8_t* codes, const std::uint32_t* rows, std::size_t count) {
-        cost_.candidates += static_cast<std::int64_t>(count);
-        const RowFilter filter{code_, request_.radius, p, chooses_ ? &asymmetric_ : nullptr};
-        const std::size_t before = n_found_;
-        n_found_ += filter_rows_(filter, {codes, count, layout_.n_bytes}, rows, found_.data() + n_found_,
-                                 distances_.data() + n_found_);
-        const Part& part = manifest_.parts[p];
-        if (!part.deleted && !request_.filter) return;
-        std::size_t kept = before;
-        for (std::size_t i = before; i < n_found_; ++i) {
+    // Of the hits from `first` on, those that are neither deleted nor filtered out.
+    void keep_allowed(std::size_t first) {
+        std::size_t kept = first;
+        for (std::size_t i = first; i < n_found_; ++i) {
+            const Part& part = manifest_.parts[part_of(found_[i])];
             const std::size_t row = row_of(found_[i]);
             if (part.is_deleted(row)) continue;
             if (request_.filter && !request_.filter->allows(part.segment->ids[row])) continue;
@@ -321,44 +317,31 @@ class Prober {
     // Each row once, and only the nearest `count`, by (asymmetric distance, id).
     void keep_nearest(std::size_t count) {
         if (found_.size() <= count) return keep_different();
-        // They are counted by distance: only what is about as near as the last one is looked at twice.
-        constexpr int kBinBits = 10;
-        const int shift = std::max(0, static_cast<int>(std::bit_width(asymmetric_.highest())) - kBinBits);
-        const std::size_t last_bin = asymmetric_.highest() >> shift;
-        bins_.assign(last_bin + 1, 0);
-        for (std::size_t i = 0; i < found_.size(); ++i) ++bins_[distances_[i] >> shift];
-        seen_.reset(found_.size());
+        const std::size_t n_found = found_.size(), n_bins = asymmetric_.highest() + std::size_t{1};
+        bins_.assign(n_bins, 0);
+        const Asymmetric* distances = distances_.data();
+        for (std::size_t i = 0; i < n_found; ++i) ++bins_[distances[i]];
+        seen_.reset(n_found);
+        positions_.resize(n_found + kKernelSlack);
         nearest_.clear();
-        for (std::size_t bin = 0; bin <= last_bin && nearest_.size() < count;) {
-            // Some rows are there more than once.
-            const std::size_t missing = count - nearest_.size(), wanted = missing + missing / 8;
-            const std::size_t low = bin << shift;
-            std::size_t sum = 0;
-            while (bin <= last_bin && sum < wanted) sum += bins_[bin++];
-            const std::size_t width = (bin << shift) - low;
-            positions_.resize(found_.size());
-            std::size_t n_positions = 0;
-            for (std::size_t i = 0; i < found_.size(); ++i) {
-                positions_[n_positions] = static_cast<std::uint32_t>(i);
-                n_positions += distances_[i] - low < width;
-            }
-            for (std::size_t k = 0; k < n_positions; ++k) {
+        for (std::size_t bin = 0; bin < n_bins && nearest_.size() < count;) {
+            // Some rows are there more than once: a few more are looked at than are missing.
+            const std::size_t missing = count - nearest_.size(), first = bin;
+            for (std::size_t sum = 0; bin < n_bins && sum < missing + missing / 8;) sum += bins_[bin++];
+            const std::size_t within = filter_rows_.between(distances, n_found, static_cast<Asymmetric>(first),
+                                                            static_cast<Asymmetric>(bin - 1), positions_.data());
+            for (std::size_t k = 0; k < within; ++k) {
                 const std::uint32_t i = positions_[k];
-                if (seen_.add(found_[i])) nearest_.push_back(std::uint64_t{distances_[i]} << 32 | i);
+                if (seen_.add(found_[i])) nearest_.push_back(ranked_of(distances[i], i));
             }
         }
-        if (nearest_.size() > count) {
-            const auto nearer = [&](std::uint64_t left, std::uint64_t right) {
-                if (left >> 32 != right >> 32) return left < right;
-                return order_.id(found_[left & 0xFFFFFFFF]) < order_.id(found_[right & 0xFFFFFFFF]);
-            };
-            std::nth_element(nearest_.begin(), nearest_.begin() + static_cast<std::ptrdiff_t>(count), nearest_.end(),
-                             nearer);
-            nearest_.resize(count);
-        }
+        keep_smallest(nearest_, count, room_, [&](Ranked left, Ranked right) {
+            if (number_of(left) != number_of(right)) return left < right;
+            return order_.id(found_[index_of(left)]) < order_.id(found_[index_of(right)]);
+        });
         kept_.clear();
-        for (const std::uint64_t near : nearest_) kept_.push_back(found_[near & 0xFFFFFFFF]);
-        found_.shrink(0);
+        for (const Ranked near : nearest_) kept_.push_back(found_[index_of(near)]);
+        found_.clear();
         std::copy(kept_.begin(), kept_.end(), found_.extend(kept_.size()));
     }
 
@@ -388,13 +371,14 @@ class Prober {
     std::vector<FlipSet> sets_;
     std::vector<std::size_t> n_sets_;  // of each table
     Growing<Bucket> buckets_;
-    std::vector<Bucket> planned_, last_buckets_;
+    std::vector<Bucket> last_buckets_;
+    std::vector<RowRun> planned_;
     Growing<Hit> found_;
     Growing<Asymmetric> distances_;  // of each hit that was found
     RowSet seen_;
     HitSorter sorter_;
     std::vector<std::uint32_t> bins_, positions_;
-    std::vector<std::uint64_t> nearest_;  // asymmetric distance, place among the hits
+    std::vector<Ranked> nearest_, room_;  // by asymmetric distance; places among the hits
     std::vector<Hit> kept_;
     std::array<std::uint32_t, kBlockRows> numbers_;
 };

@@ -12,6 +12,7 @@
 #include "hits.hpp"
 #include "manifest.hpp"
 #include "request.hpp"
+#include "smallest.hpp"
 
 namespace hamtarget {
 
@@ -33,23 +34,19 @@ class Reranker {
             const Hit hit = found[index_of(ranked_[i])];
             ids[i] = order_.id(hit);
             distances[i] = distance_of(hit);
-            embedding_distances[i] = distance_.reported(real(ranked_[i]));
+            embedding_distances[i] = distance_.reported(distance_from(number_of(ranked_[i])));
         }
     }
 
   private:
-    // A hit as one number: its embedding distance, as a whole number of the same order, and its place among the hits.
-    using Ranked = std::uint64_t;
-
-    static Ranked ranked_of(float distance, std::size_t index) {
+    // Whole numbers of the same order as the distances.
+    static std::uint32_t ordered(float distance) {
         const auto bits = std::bit_cast<std::uint32_t>(distance);
-        return Ranked{bits ^ (bits >> 31 ? 0xFFFFFFFFu : 0x80000000u)} << 32 | index;
+        return bits ^ (bits >> 31 ? 0xFFFFFFFFu : 0x80000000u);
     }
-    static float real(Ranked ranked) {
-        const auto bits = static_cast<std::uint32_t>(ranked >> 32);
-        return std::bit_cast<float>(bits ^ (bits >> 31 ? 0x80000000u : 0xFFFFFFFFu));
+    static float distance_from(std::uint32_t ordered) {
+        return std::bit_cast<float>(ordered ^ (ordered >> 31 ? 0x80000000u : 0xFFFFFFFFu));
     }
-    static std::size_t index_of(Ranked ranked) { return ranked & 0xFFFFFFFF; }
 
     const std::uint8_t* embedding(Hit hit) const {
         const Segment& segment = *manifest_.parts[part_of(hit)].segment;
@@ -61,20 +58,15 @@ class Reranker {
         constexpr std::size_t kAhead = 2 * kBatchRows;
         const std::size_t width = distance_.kind().row_bytes();
         const auto closer = [&](Ranked left, Ranked right) {
-            if (left >> 32 != right >> 32) return left < right;
+            if (number_of(left) != number_of(right)) return left < right;
             return order_.id(found[index_of(left)]) < order_.id(found[index_of(right)]);
         };
         // Once there are `count`, what is farther than all of them is passed over. Those that were in between are
         // dropped now and then: constant time a hit.
-        const std::size_t full = count < found.size() ? std::max<std::size_t>(2 * count, 64) : found.size();
-        const auto cut = [&] {
-            if (ranked_.size() <= count) return;
-            std::nth_element(ranked_.begin(), ranked_.begin() + static_cast<std::ptrdiff_t>(count - 1), ranked_.end(),
-                             closer);
-            ranked_.resize(count);
-        };
+        constexpr std::size_t kMany = 1024;
+        const std::size_t full = count < found.size() ? std::max(4 * count, kMany) : found.size() + 1;
         ranked_.clear();
-        Ranked bound = ~Ranked{0};
+        std::uint32_t bound = ~0u;
         for (std::size_t i = 0; i < std::min(kAhead, found.size()); ++i) prefetch_bytes(embedding(found[i]), width);
         for (std::size_t start = 0; start < found.size(); start += kBatchRows) {
             const std::size_t rows = std::min(kBatchRows, found.size() - start);
@@ -85,17 +77,13 @@ class Reranker {
                 if (start + i + kAhead < found.size()) prefetch_bytes(embedding(found[start + i + kAhead]), width);
             }
             distance_(embeddings, rows, distances);
-            for (std::size_t i = 0; i < rows; ++i) {
-                const Ranked ranked = ranked_of(distances[i], start + i);
-                if (ranked <= bound) ranked_.push_back(ranked);
-            }
-            if (ranked_.size() >= full && ranked_.size() > count) {
-                cut();
-                // As far as the last one: its id decides, later.
-                bound = ranked_.back() | 0xFFFFFFFF;
-            }
+            for (std::size_t i = 0; i < rows; ++i)
+                if (ordered(distances[i]) <= bound) ranked_.push_back(ranked_of(ordered(distances[i]), start + i));
+            if (ranked_.size() < full) continue;
+            keep_smallest(ranked_, count, room_, closer);
+            bound = number_of(*std::max_element(ranked_.begin(), ranked_.end()));
         }
-        cut();
+        keep_smallest(ranked_, count, room_, closer);
         std::sort(ranked_.begin(), ranked_.end(), closer);
     }
 
@@ -103,7 +91,7 @@ class Reranker {
     const Request& request_;
     const HitOrder order_;
     EmbeddingDistance distance_;
-    std::vector<Ranked> ranked_;
+    std::vector<Ranked> ranked_, room_;
 };
 
 }  // namespace hamtarget
