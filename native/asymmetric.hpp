@@ -1,8 +1,8 @@
 // Asymmetric distance: of a query's logits to a code, the sum of |logit| over the bits that differ from the query's.
 // It orders rows better than Hamming distance does, at the price of a few instructions a row.
 //
-// |logit| counts in whole units, 63 for the largest of a query: then the sums of any four bits fit a byte, and one table
-// of 16 bytes for every half byte of a code serves all kernels, which give the same results.
+// |logit| counts in whole units, 63 for the largest of a query: then the sum of any four bits fits a byte, and one
+// table of 16 bytes for every half byte of a code serves all kernels, which give the same results.
 #pragma once
 
 #include <algorithm>

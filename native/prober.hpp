@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -109,6 +108,7 @@ class Prober {
     // All buckets within a cost, then those up to a higher one, until the budget is spent.
     void read_tables() {
         const std::uint32_t highest = set_tables();
+        if (n_tables_ == 0) return;
         // Neighbouring queries end at a similar cost: it is worth a guess, and changes no result.
         auto limit = static_cast<std::uint32_t>(std::min<double>(guess_ * mean_cost_, highest));
         for (std::uint32_t first = 0; left_ && first <= highest;) {
@@ -123,8 +123,9 @@ class Prober {
             left_ -= price;
             first = limit + 1;
             // The number of sets grows faster than their cost.
-            const double wanted = static_cast<double>(request_.budget) / static_cast<double>(request_.budget - left_ + 1);
-            limit = static_cast<std::uint32_t>(std::min(limit * (wanted > 8 ? 1.5 : wanted > 2 ? 1.25 : 1.1) + 1, 2e9));
+            const std::size_t spent = request_.budget - left_ + 1;
+            const double factor = request_.budget / spent > 8 ? 1.5 : request_.budget / spent > 2 ? 1.25 : 1.1;
+            limit = static_cast<std::uint32_t>(limit * factor) + 1;
         }
     }
 
@@ -135,7 +136,7 @@ class Prober {
         mean_cost_ = 0;
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
             const auto& tables = manifest_.parts[p].segment->tables;
-            // With fewer flips than the radius a table cannot be the one that has a row of the radius.
+            // Further tables, or more flips, would find no row within the radius that these do not (searcher.hpp).
             const std::size_t reachable = std::min(tables.size(), std::size_t{request_.radius} + 1);
             for (std::size_t j = 0; j < reachable; ++j, ++count) {
                 const KeyBits& key = tables[j].key;
@@ -182,6 +183,9 @@ class Prober {
         }
     }
 
+    std::span<const Bucket> listed() const { return {buckets_.data(), buckets_.size()}; }
+
+    // Adds the buckets of a table that cost at least `first`, of the sets just listed. Gives what they take.
     std::size_t look_up(std::size_t t, std::uint32_t first, std::size_t count) {
         const ProbedTable& table = tables_[t];
         const std::uint32_t* offsets = table.table->offsets.data();
@@ -207,13 +211,13 @@ class Prober {
         const int shift = std::max(0, static_cast<int>(std::bit_width(limit - first)) - kBinBits);
         std::array<std::size_t, std::size_t{1} << kBinBits> prices{};
         const auto bin_of = [&](const Bucket& bucket) { return (cost_of(bucket.set) - first) >> shift; };
-        for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) prices[bin_of(bucket)] += bucket.price();
+        for (const Bucket& bucket : listed()) prices[bin_of(bucket)] += bucket.price();
         std::size_t last = 0;
         for (; prices[last] <= left_; ++last) left_ -= prices[last];
         // Which of them are cheaper is not to be foreseen: they are told apart without a branch.
         last_buckets_.resize(buckets_.size());
         std::size_t n_cheaper = 0, n_last = 0;
-        for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) {
+        for (const Bucket& bucket : listed()) {
             const std::size_t bin = bin_of(bucket);
             last_buckets_[n_last] = bucket;
             n_last += bin == last;
@@ -238,7 +242,7 @@ class Prober {
         cost_.buckets += static_cast<std::int64_t>(buckets_.size());
         planned_.resize(buckets_.size());
         std::size_t count = 0;
-        for (const Bucket& bucket : std::span(buckets_.data(), buckets_.size())) {
+        for (const Bucket& bucket : listed()) {
             const ProbedTable& from = tables_[bucket.table];
             planned_[count] = {from.table->codes.data() + std::size_t{bucket.span.start} * layout_.n_bytes,
                                from.table->rows.data() + bucket.span.start,

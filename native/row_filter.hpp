@@ -126,9 +126,10 @@ class RowFilters {
     RowFilters(const Kernel& kernel, std::size_t n_bytes, bool asymmetric) : kernel_(kernel) {
 #if defined(__x86_64__)
         if (kernel.is_avx512 && __builtin_cpu_supports("avx512vbmi"))
-            filter_ = asymmetric ? kernels::avx512_row_filter<true>(n_bytes) : kernels::avx512_row_filter<false>(n_bytes);
-#endif
+            filter_ = (asymmetric ? kernels::avx512_row_filter<true> : kernels::avx512_row_filter<false>)(n_bytes);
+#else
         static_cast<void>(n_bytes), static_cast<void>(asymmetric);
+#endif
     }
 
     std::size_t operator()(const RowFilter& filter, std::span<const RowRun> runs, Hit* hits, Asymmetric* distances) {

@@ -217,7 +217,8 @@ class CodeIndex:
         The query's code has a 1 where its logit is above 0. Buckets of all tables are read in the order of the sum of
         |logit| over the bits in which they differ from it. A larger budget finds all that a smaller one finds; one of
         `len(index)` or more finds exactly what `search` does. A large `radius`, up to n_bits - 1, takes in everything
-        that is read: with `rerank`, this is approximate search for nearest neighbours.
+        that is read: with `rerank`, this is approximate search for nearest neighbours. Embeddings lie far apart in
+        memory: `comparisons` saves most of that time by comparing only rows that are near by their codes.
 
         Args:
             logits: of the queries, (rows, n_bits), or of one query, (n_bits,).
@@ -227,6 +228,9 @@ class CodeIndex:
             filter: as in `search`.
             rerank: as in `search`.
             queries: as in `search`.
+            comparisons: most rows whose embeddings are compared, for each query: of the hits, those with the smallest
+                sum of |logit| over the bits in which they differ from the query, then by id. |logit| counts in 63
+                steps up to the query's largest. All hits by default.
             threads: as in `search`.
             cost: as in `search`.
 
@@ -234,7 +238,8 @@ class CodeIndex:
             `Hits` for a batch of queries, the hits alone for one query.
 
         Raises:
-            As `search`; NotFiniteError also where a logit is NaN or infinite.
+            As `search`; InputError also where `comparisons` is given without `rerank` or with `limit`;
+            NotFiniteError also where a logit is NaN or infinite.
         """
         one = np.ndim(logits) == 1
         real = check_vectors(np.atleast_2d(np.asarray(logits)), name="logits", n_columns=self.n_bits)
@@ -242,7 +247,9 @@ class CodeIndex:
         if comparisons is not None:
             comparisons = min(_check_count(comparisons, name="comparisons"), _HUGE)
             if rerank is None:
-                raise InputError("comparisons is given without rerank; it says of how many rows embeddings are compared")
+                raise InputError(
+                    "comparisons is given without rerank; it says of how many rows embeddings are compared"
+                )
             if limit is not None:
                 raise InputError("comparisons and limit are given; both choose rows to be re-ranked: pass one of them")
         probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE), comparisons)
