@@ -27,6 +27,7 @@ class AsymmetricDistance {
         float largest = 0;
         for (std::size_t bit = 0; bit < 8 * n_bytes; ++bit) largest = std::max(largest, std::abs(logits[bit]));
         const double scale = largest > 0 ? kMostAsymmetricUnits / static_cast<double>(largest) : 0;
+        unit_ = largest / kMostAsymmetricUnits;
         highest_ = 0;
         for (std::size_t byte = 0; byte < n_bytes; ++byte) {
             std::uint8_t units[8];
@@ -39,6 +40,8 @@ class AsymmetricDistance {
         }
     }
 
+    // The size of a unit, in logits.
+    float unit() const { return unit_; }
     // No code is farther.
     Asymmetric highest() const { return highest_; }
 
@@ -68,6 +71,7 @@ class AsymmetricDistance {
     std::size_t n_bytes_ = 0;
     const std::uint8_t* query_ = nullptr;
     Asymmetric highest_ = 0;
+    float unit_ = 0;
 };
 
 #if defined(__x86_64__)

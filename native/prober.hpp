@@ -24,6 +24,11 @@
 
 namespace hamtarget {
 
+// Whether hits are ranked by the query's logits, for want of embeddings.
+inline bool ranks_by_logits(const MultiIndex& index, const Request& request) {
+    return request.logits && request.rerank && index.embedding().n_dims == 0;
+}
+
 // Probes for some of the queries of a request. Each thread has its own.
 class Prober {
   public:
@@ -32,7 +37,8 @@ class Prober {
           manifest_(manifest),
           request_(request),
           order_(manifest),
-          chooses_(request.comparisons < kNoLimit),
+          ranks_(ranks_by_logits(index, request)),
+          chooses_(ranks_ || request.comparisons < kNoLimit),
           filter_rows_(index.kernel(), layout_.n_bytes, chooses_),
           reranker_(manifest, request, index.embedding()) {
         for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
@@ -287,7 +293,8 @@ class Prober {
 
     void finish(Hits& hits) {
         found_.shrink(n_found_);
-        chooses_ ? keep_nearest(request_.comparisons) : keep_different();
+        chooses_ ? keep_nearest(ranks_ ? request_.rerank : request_.comparisons) : keep_different();
+        if (ranks_) return finish_ranked(hits);
         if (found_.size() > request_.limit) {
             std::nth_element(found_.data(), found_.data() + request_.limit, found_.data() + found_.size(), order_);
             found_.shrink(request_.limit);
@@ -307,6 +314,30 @@ class Prober {
         hits.end_query(cost_);
     }
 
+    // By (asymmetric distance, id).
+    auto nearer() const {
+        return [this](Ranked left, Ranked right) {
+            if (number_of(left) != number_of(right)) return left < right;
+            return order_.id(found_[index_of(left)]) < order_.id(found_[index_of(right)]);
+        };
+    }
+
+    // Hits in the order of their asymmetric distances.
+    void finish_ranked(Hits& hits) {
+        std::sort(nearest_.begin(), nearest_.end(), nearer());
+        const std::size_t count = nearest_.size();
+        std::int64_t* ids = hits.ids.extend(count);
+        Distance* distances = hits.distances.extend(count);
+        float* reported = hits.embedding_distances.extend(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            const Hit hit = found_[index_of(nearest_[i])];
+            ids[i] = order_.id(hit);
+            distances[i] = distance_of(hit);
+            reported[i] = asymmetric_.unit() * static_cast<float>(number_of(nearest_[i]));
+        }
+        hits.end_query(cost_);
+    }
+
     // Each row once.
     void keep_different() {
         seen_.reset(found_.size());
@@ -320,7 +351,7 @@ class Prober {
 
     // Each row once, and only the nearest `count`, by (asymmetric distance, id).
     void keep_nearest(std::size_t count) {
-        if (found_.size() <= count) return keep_different();
+        if (found_.size() <= count && !ranks_) return keep_different();
         const std::size_t n_found = found_.size(), n_bins = asymmetric_.highest() + std::size_t{1};
         bins_.assign(n_bins, 0);
         const Asymmetric* distances = distances_.data();
@@ -328,9 +359,9 @@ class Prober {
         seen_.reset(n_found);
         positions_.resize(n_found + kKernelSlack);
         nearest_.clear();
-        for (std::size_t bin = 0; bin < n_bins && nearest_.size() < count;) {
+        for (std::size_t bin = 0; bin < n_bins && nearest_.size() < std::min(count, n_found);) {
             // Some rows are there more than once: a few more are looked at than are missing.
-            const std::size_t missing = count - nearest_.size(), first = bin;
+            const std::size_t missing = std::min(count, n_found) - nearest_.size(), first = bin;
             for (std::size_t sum = 0; bin < n_bins && sum < missing + missing / 8;) sum += bins_[bin++];
             const std::size_t within = filter_rows_.between(distances, n_found, static_cast<Asymmetric>(first),
                                                             static_cast<Asymmetric>(bin - 1), positions_.data());
@@ -339,10 +370,8 @@ class Prober {
                 if (seen_.add(found_[i])) nearest_.push_back(ranked_of(distances[i], i));
             }
         }
-        keep_smallest(nearest_, count, room_, [&](Ranked left, Ranked right) {
-            if (number_of(left) != number_of(right)) return left < right;
-            return order_.id(found_[index_of(left)]) < order_.id(found_[index_of(right)]);
-        });
+        keep_smallest(nearest_, count, room_, nearer());
+        if (ranks_) return;
         kept_.clear();
         for (const Ranked near : nearest_) kept_.push_back(found_[index_of(near)]);
         found_.clear();
@@ -353,6 +382,7 @@ class Prober {
     const Manifest& manifest_;
     const Request& request_;
     const HitOrder order_;
+    const bool ranks_;    // hits, by asymmetric distance
     const bool chooses_;  // rows, by asymmetric distance, before their embeddings are compared
     RowFilters filter_rows_;
     Reranker reranker_;

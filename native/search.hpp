@@ -19,10 +19,11 @@
 namespace hamtarget {
 
 // Whether a budget of rows is less than a full search, which finds everything, or rows are to be chosen by logits.
-inline bool probes(const Manifest& manifest, const Request& request) {
+inline bool probes(const MultiIndex& index, const Manifest& manifest, const Request& request) {
     std::size_t n_rows = 0;
     for (const Part& part : manifest.parts) n_rows += part.n_rows;
-    return request.logits && (request.budget < n_rows || request.comparisons < kNoLimit);
+    return request.logits &&
+           (request.budget < n_rows || request.comparisons < kNoLimit || ranks_by_logits(index, request));
 }
 
 // Hits of every query, in at most `n_threads` threads, each with a searcher of its own that `make_searcher` gives.
@@ -64,7 +65,7 @@ Hits search_by(MakeSearcher make_searcher, std::size_t n_queries, std::size_t n_
 inline Hits search(const MultiIndex& index, const Request& request, std::size_t n_threads) {
     const std::shared_ptr<const Manifest> manifest = index.manifest();
     const std::size_t n_queries = request.queries.n_rows;
-    if (probes(*manifest, request))
+    if (probes(index, *manifest, request))
         return search_by([&] { return std::make_unique<Prober>(index, *manifest, request); }, n_queries, n_threads);
     const StepCosts costs(index.layout(), *manifest, request.radius);
     return search_by([&] { return std::make_unique<Searcher>(index, *manifest, request, costs); }, n_queries,

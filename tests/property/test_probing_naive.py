@@ -19,7 +19,7 @@ from hamtarget.codes import substring_bounds
 from hamtarget.search import Embeddings, MultiIndex
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "2000"))
-N_TESTS = 3
+N_TESTS = 4
 # A segment of so many rows has tables of 2^10 buckets: few enough to sort them all.
 N_ROWS = 2048
 BUCKET_BITS = 10
@@ -119,6 +119,12 @@ def naive_hits(case: Case, query: int, budget: int) -> tuple[dict[int, int], int
     return {row: int(distances[row]) for row in read if distances[row] <= case.radius}, buckets, candidates
 
 
+def all_within(case: Case, query: int) -> dict[int, int]:
+    """Distances of all rows within the radius, by id."""
+    distances = (case.bits ^ (case.logits[query] > 0)).sum(axis=1)
+    return {row: int(distances[row]) for row in np.flatnonzero(distances <= case.radius).tolist()}
+
+
 @some_cases
 @given(cases(), st.data())
 def test_a_budget_reads_the_cheapest_buckets(case: Case, data: st.DataObject) -> None:
@@ -148,11 +154,7 @@ def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject)
         cost=True,
     )
     for query, hits in enumerate(found):
-        if budget < len(case.bits):
-            expected = naive_hits(case, query, budget)[0]
-        else:
-            distances = (case.bits ^ (case.logits[query] > 0)).sum(axis=1)
-            expected = {row: int(distances[row]) for row in np.flatnonzero(distances <= case.radius).tolist()}
+        expected = naive_hits(case, query, budget)[0] if budget < len(case.bits) else all_within(case, query)
         allowed = set(expected) if filter is None else set(expected) & set(filter.tolist())
         units = (case.bits ^ (case.logits[query] > 0)) @ in_units(case.logits[query], 63)
         nearest = sorted(allowed, key=lambda id: (units[id], id))[:comparisons]
@@ -183,6 +185,25 @@ def test_rerank_gives_the_closest_of_what_is_found(case: Case, data: st.DataObje
                 "cosine": 1 - product / norms if norms else 1,
             }[case.index.embeddings.metric]
             assert hit.embedding_distance == pytest.approx(exact, rel=1e-5, abs=1e-5)
+
+
+@some_cases
+@given(cases(), st.data())
+def test_without_embeddings_logits_rank_the_hits(case: Case, data: st.DataObject) -> None:
+    budget = data.draw(st.integers(1, 2 * len(case.bits)))
+    count = data.draw(st.integers(1, 50) | st.integers(1, 5000))
+    plain = MultiIndex(case.index.n_bits, case.index.radius or 0, substrings=case.index._core.n_tables)
+    plain.add(np.arange(len(case.bits)), np.packbits(case.bits, axis=1, bitorder="little"))
+    plain.compact()
+    found = plain.probe(case.logits, budget, radius=case.radius, rerank=count)
+    for query, hits in enumerate(found):
+        logits = case.logits[query]
+        expected = naive_hits(case, query, budget)[0] if budget < len(case.bits) else all_within(case, query)
+        units = (case.bits ^ (logits > 0)) @ in_units(logits, 63)
+        ranked = sorted(expected, key=lambda id: (units[id], id))[:count]
+        assert [(hit.id, hit.distance) for hit in hits] == [(id, expected[id]) for id in ranked]
+        unit = float(np.abs(logits).max()) / 63
+        assert [hit.embedding_distance for hit in hits] == pytest.approx([units[id] * unit for id in ranked], rel=1e-5)
 
 
 @pytest.mark.parametrize("kernel", _native.kernels())

@@ -142,6 +142,13 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
         index.probe(np.ones(16), 9, radius=1, comparisons=1)
     with pytest.raises(InputError, match="comparisons and limit are given"):
         index.probe(np.ones(16), 9, radius=1, limit=5, rerank=1, queries=VECTOR, comparisons=1)
+    plain = MultiIndex(16, 2)
+    with pytest.raises(InputError, match="comparisons is given; this index keeps no embeddings"):
+        plain.probe(np.ones(16), 9, rerank=1, comparisons=1)
+    with pytest.raises(InputError, match="rerank and limit are given"):
+        plain.probe(np.ones(16), 9, rerank=1, limit=1)
+    with pytest.raises(InputError, match="queries are given; this index keeps no embeddings"):
+        plain.probe(np.ones(16), 9, rerank=1, queries=VECTOR)
     with pytest.raises(InputError, match="rerank is given without queries"):
         index.search(CODE, 1, rerank=1)
     with pytest.raises(InputError, match="queries are given without rerank"):
