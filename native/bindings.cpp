@@ -125,7 +125,7 @@ struct Search {
 
     Search(Bytes queries_, std::size_t radius, std::optional<std::size_t> limit, std::optional<Ids> filter_ids_,
            std::optional<Input<bool, 1>> filter_mask_, std::size_t rerank, std::optional<Bytes> embeddings_,
-           std::optional<Input<float, 2>> logits_, std::size_t budget)
+           std::optional<Input<float, 2>> logits_, std::size_t budget, std::optional<std::size_t> comparisons)
         : queries(std::move(queries_)),
           filter_ids(std::move(filter_ids_)),
           filter_mask(std::move(filter_mask_)),
@@ -136,6 +136,7 @@ struct Search {
         request.limit = limit.value_or(kNoLimit);
         request.rerank = rerank;
         request.budget = budget;
+        request.comparisons = comparisons.value_or(kNoLimit);
         if (filter_ids) request.filter.emplace(filter_ids->data(), filter_ids->size());
         if (filter_mask) request.filter.emplace(filter_mask->data(), filter_mask->size());
         if (embeddings) request.embeddings = embeddings->data();
@@ -229,10 +230,11 @@ NB_MODULE(_native, module) {
 
     nb::class_<Search>(module, "Search", "What to look for.")
         .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,
-                      std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>, std::size_t>(),
+                      std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>, std::size_t,
+                      std::optional<std::size_t>>(),
              "queries"_a.noconvert(), "radius"_a, "limit"_a = nb::none(), "filter_ids"_a = nb::none(),
              "filter_mask"_a = nb::none(), "rerank"_a = 0, "embeddings"_a = nb::none(), "logits"_a = nb::none(),
-             "budget"_a = 0)
+             "budget"_a = 0, "comparisons"_a = nb::none())
         .def_prop_ro("reranks", [](const Search& search) { return search.request.rerank > 0; });
 
     nb::enum_<Element>(module, "Element")

@@ -26,7 +26,7 @@ class Collector {
           manifest_(manifest),
           request_(request),
           order_(manifest),
-          embedding_distance_(index.embedding()) {}
+          reranker_(manifest, request, index.embedding()) {}
 
     void start(std::size_t first_query, std::size_t n_queries) {
         first_query_ = first_query;
@@ -54,15 +54,12 @@ class Collector {
             for (const std::uint32_t row : lists.rows(distance)) emit(p, row, static_cast<Distance>(distance), q);
     }
 
-    // The hits of a query, in order, as its result; with `repeated`, some may have been emitted more than once.
-    void finish(std::size_t q, Hits& hits, bool repeated = false) {
-        std::span<Hit> sorted = found_[q].sorted(sorter_, order_);
-        if (repeated) {
-            const auto different = std::unique(sorted.begin(), sorted.end()) - sorted.begin();
-            sorted = sorted.first(std::min(static_cast<std::size_t>(different), request_.limit));
-        }
+    // The hits of a query, in order, as its result.
+    void finish(std::size_t q, Hits& hits) {
+        const std::span<const Hit> sorted = found_[q].sorted(sorter_, order_);
         if (request_.rerank) {
-            rerank_into(q, sorted, hits);
+            cost_[q].comparisons = static_cast<std::int64_t>(sorted.size());
+            reranker_.append(first_query_ + q, sorted, hits);
         } else {
             write(sorted, hits.ids.extend(sorted.size()), hits.distances.extend(sorted.size()));
         }
@@ -109,32 +106,15 @@ class Collector {
         }
     }
 
-    void rerank_into(std::size_t q, std::span<const Hit> found, Hits& hits) {
-        const std::size_t width = embedding_distance_.kind().row_bytes();
-        const std::size_t query_width = embedding_distance_.kind().query_bytes();
-        embedding_distance_.set_query(request_.embeddings + (first_query_ + q) * query_width);
-        const auto embedding_of = [&](Hit hit) {
-            return manifest_.parts[part_of(hit)].segment->embeddings.data() + row_of(hit) * width;
-        };
-        rerank(found, request_.rerank, order_, embedding_distance_, embedding_of, ranked_);
-        cost_[q].comparisons = static_cast<std::int64_t>(found.size());
-        for (const RankedHit& ranked : ranked_) {
-            hits.ids.push(ranked.id);
-            hits.distances.push(distance_of(ranked.hit));
-            hits.embedding_distances.push(ranked.embedding_distance);
-        }
-    }
-
     const Kernel& kernel_;
     const Manifest& manifest_;
     const Request& request_;
     const HitOrder order_;
-    EmbeddingDistance embedding_distance_;
+    Reranker reranker_;
     std::size_t first_query_ = 0;
     std::vector<FirstHits> found_;
     std::vector<Cost> cost_;
     HitSorter sorter_;
-    std::vector<RankedHit> ranked_;
 };
 
 }  // namespace hamtarget

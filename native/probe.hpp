@@ -1,95 +1,91 @@
 // Query-directed probing: buckets of several tables in the order of the sum of |logit| over the bits in which their
 // numbers differ from the query's (after Lv et al., Multi-Probe LSH, 2007). Likely buckets come first.
+//
+// The rows that a budget reads depend on which buckets are cheapest, not on the order among them. So no heap gives them
+// out one by one: all sets of flipped bits within a cost are listed at once, and only where the budget ends is there
+// anything to sort.
 #pragma once
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
-#include <optional>
+#include <functional>
 #include <vector>
 
 namespace hamtarget {
 
-class BucketOrder {
+// Whole numbers in proportion to |logit|, from 1 to 2^24: sums of them are exact in any order, so that equal costs are
+// equal on every machine. None is 0: without flips there is one set of cost 0, and few cost little.
+inline constexpr std::uint32_t kMostFlipCost = std::uint32_t{1} << 24;
+
+inline void flip_costs(const float* logits, std::size_t n_bits, std::uint32_t* costs) {
+    float largest = 0;
+    for (std::size_t bit = 0; bit < n_bits; ++bit) largest = std::max(largest, std::abs(logits[bit]));
+    const double scale = largest > 0 ? kMostFlipCost / static_cast<double>(largest) : 0;
+    for (std::size_t bit = 0; bit < n_bits; ++bit)
+        costs[bit] = std::max(1u, static_cast<std::uint32_t>(std::abs(logits[bit]) * scale + 0.5));
+}
+
+// Bits of a bucket number that are flipped, as one number: cost (30 bits), the bits (28), how many they are (5). By
+// these numbers, sets are in the order of their costs, and equal ones in that of their bits.
+using FlipSet = std::uint64_t;
+
+inline constexpr unsigned kFlipsBits = 5, kCostShift = 33;
+
+inline std::uint32_t cost_of(FlipSet set) { return static_cast<std::uint32_t>(set >> kCostShift); }
+inline std::uint32_t flipped_bits(FlipSet set) { return static_cast<std::uint32_t>(set >> kFlipsBits & 0xFFFFFFF); }
+
+// Flip sets of the bucket numbers of one table.
+class FlipSets {
   public:
-    struct Bucket {
-        std::uint32_t table;
-        std::uint32_t flipped;  // bits of the bucket number
-    };
-
-    void clear() {
-        tables_.clear();
-        heap_.clear();
-    }
-
-    // The next table: what flipping each bit of its bucket numbers costs, and how many may be flipped at once.
-    void add_table(std::vector<float> weights, std::size_t most_flips) {
-        Sorted table;
-        table.most_flips = most_flips;
-        table.bits.resize(weights.size());
-        std::iota(table.bits.begin(), table.bits.end(), 0u);
-        std::stable_sort(table.bits.begin(), table.bits.end(),
-                         [&](std::uint32_t left, std::uint32_t right) { return weights[left] < weights[right]; });
-        for (const std::uint32_t bit : table.bits) table.weights.push_back(weights[bit]);
-        tables_.push_back(std::move(table));
-        push({0.0, static_cast<std::uint32_t>(tables_.size() - 1), 0, 0});
-    }
-
-    // The next bucket, or nothing after the last one.
-    std::optional<Bucket> next() {
-        if (heap_.empty()) return std::nullopt;
-        std::pop_heap(heap_.begin(), heap_.end());
-        const State state = heap_.back();
-        heap_.pop_back();
-        const Sorted& table = tables_[state.table];
-        // Each set of bits has one parent, which costs no more: it without its last bit, or with the last bit moved
-        // one place down. So nothing comes twice, and the heap grows by at most one a bucket.
-        const std::size_t after = state.bits ? std::bit_width(state.bits) : 0;
-        if (after < table.bits.size()) {
-            const double added = table.weights[after];
-            if (state.flips < table.most_flips)
-                push({state.cost + added, state.table, state.flips + 1, state.bits | 1u << after});
-            if (state.bits) {
-                const std::uint32_t last = 1u << (after - 1);
-                push({state.cost - table.weights[after - 1] + added, state.table, state.flips,
-                      (state.bits ^ last) | 1u << after});
-            }
+    // `costs[i]`: of flipping bit i, of `length` bits (at most 28). At most `most_flips` are flipped at once.
+    void reset(const std::uint32_t* costs, std::size_t length, std::size_t most_flips) {
+        most_flips_ = std::min(most_flips, length);
+        length_ = length;
+        highest_ = 0;
+        for (std::size_t bit = 0; bit < length; ++bit) {
+            bits_[bit] = FlipSet{costs[bit]} << kCostShift | FlipSet{1} << (bit + kFlipsBits) | 1;
+            highest_ += costs[bit];
         }
-        std::uint32_t flipped = 0;
-        for (std::uint32_t bits = state.bits; bits; bits &= bits - 1)
-            flipped |= 1u << table.bits[std::countr_zero(bits)];
-        return Bucket{state.table, flipped};
+        std::sort(bits_, bits_ + length, std::greater<>());
+    }
+
+    // No set costs more.
+    std::uint32_t highest() const { return highest_; }
+
+    // Writes every set of a cost of at most `cost` to the start of `sets`, in no order, and gives how many they are.
+    // Gives up, with 0, where there would be more than `most`.
+    std::size_t within(std::uint32_t cost, std::size_t most, std::vector<FlipSet>& sets) const {
+        const FlipSet last = (FlipSet{cost} + 1) << kCostShift;
+        constexpr FlipSet kFlips = (1u << kFlipsBits) - 1;
+        if (sets.empty()) sets.resize(64);
+        sets[0] = 0;
+        std::size_t count = 1;
+        if (most_flips_ == 0) return count;
+        // Each bit is added to all sets of the bits before it. Expensive bits first: the list stays short until the
+        // last few, which nearly double it, and so it is written about twice in all.
+        for (std::size_t i = 0; i < length_; ++i) {
+            const FlipSet bit = bits_[i];
+            if (bit >= last) continue;
+            if (sets.size() < 2 * count) sets.resize(4 * count);
+            FlipSet* const list = sets.data();
+            const std::size_t before = count;
+            for (std::size_t k = 0; k < before; ++k) {
+                const FlipSet more = list[k] + bit;
+                list[count] = more;
+                count += (more < last) & ((more & kFlips) <= most_flips_);
+            }
+            if (count > most) return 0;
+        }
+        return count;
     }
 
   private:
-    struct Sorted {
-        std::vector<float> weights;       // ascending
-        std::vector<std::uint32_t> bits;  // of the bucket number, in that order
-        std::size_t most_flips;
-    };
-
-    struct State {
-        double cost;
-        std::uint32_t table;
-        std::uint32_t flips;
-        std::uint32_t bits;  // bit i: the bit with the i-th smallest weight is flipped
-
-        // The cheapest is on top of the heap; equal ones come in an order that does not depend on the heap.
-        friend bool operator<(const State& left, const State& right) {
-            if (left.cost != right.cost) return left.cost > right.cost;
-            return left.table != right.table ? left.table > right.table : left.bits > right.bits;
-        }
-    };
-
-    void push(const State& state) {
-        heap_.push_back(state);
-        std::push_heap(heap_.begin(), heap_.end());
-    }
-
-    std::vector<Sorted> tables_;
-    std::vector<State> heap_;
+    FlipSet bits_[28];  // each bit alone, the most expensive first
+    std::size_t length_ = 0;
+    std::size_t most_flips_ = 0;
+    std::uint32_t highest_ = 0;
 };
 
 }  // namespace hamtarget

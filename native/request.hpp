@@ -42,6 +42,7 @@ struct Request {
     const std::uint8_t* embeddings = nullptr;  // of the queries, where hits are re-ranked
     const float* logits = nullptr;             // of the queries, where buckets are probed: n_bits each
     std::size_t budget = 0;                    // rows that probing may read for a query
+    std::size_t comparisons = kNoLimit;        // rows whose embeddings are compared, where buckets are probed
 };
 
 // Costs, in rows of a linear scan (about 0.1 ns): a bucket far away in memory, and a row in it.

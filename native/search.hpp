@@ -12,20 +12,27 @@
 
 #include "hits.hpp"
 #include "multi_index.hpp"
+#include "prober.hpp"
 #include "request.hpp"
 #include "searcher.hpp"
 
 namespace hamtarget {
 
-// Hits of every query, in at most `n_threads` threads.
-inline Hits search(const MultiIndex& index, const Request& request, std::size_t n_threads) {
-    const std::shared_ptr<const Manifest> manifest = index.manifest();
-    const StepCosts costs(index.layout(), *manifest, request.radius);
-    const std::size_t n_queries = request.queries.n_rows;
+// Whether a budget of rows is less than a full search, which finds everything, or rows are to be chosen by logits.
+inline bool probes(const MultiIndex& index, const Manifest& manifest, const Request& request) {
+    std::size_t n_rows = 0;
+    for (const Part& part : manifest.parts) n_rows += part.n_rows;
+    return request.logits &&
+           (request.budget < n_rows || request.comparisons < kNoLimit || ranks_by_logits(index, request));
+}
+
+// Hits of every query, in at most `n_threads` threads, each with a searcher of its own that `make_searcher` gives.
+template <class MakeSearcher>
+Hits search_by(MakeSearcher make_searcher, std::size_t n_queries, std::size_t n_threads) {
     n_threads = std::clamp<std::size_t>(n_queries, 1, n_threads);
     if (n_threads == 1) {
         Hits hits;
-        std::make_unique<Searcher>(index, *manifest, request, costs)->run(0, n_queries, hits);
+        make_searcher()->run(0, n_queries, hits);
         return hits;
     }
     // More pieces than threads, so that all are busy to the end.
@@ -36,7 +43,7 @@ inline Hits search(const MultiIndex& index, const Request& request, std::size_t 
     std::mutex failure_mutex;
     const auto work = [&] {
         try {
-            const auto searcher = std::make_unique<Searcher>(index, *manifest, request, costs);
+            const auto searcher = make_searcher();
             for (std::size_t piece; (piece = next++) < n_pieces;)
                 searcher->run(piece * n_queries / n_pieces, (piece + 1) * n_queries / n_pieces, pieces[piece]);
         } catch (...) {
@@ -53,6 +60,16 @@ inline Hits search(const MultiIndex& index, const Request& request, std::size_t 
     Hits hits;
     for (const Hits& piece : pieces) hits.append(piece);
     return hits;
+}
+
+inline Hits search(const MultiIndex& index, const Request& request, std::size_t n_threads) {
+    const std::shared_ptr<const Manifest> manifest = index.manifest();
+    const std::size_t n_queries = request.queries.n_rows;
+    if (probes(index, *manifest, request))
+        return search_by([&] { return std::make_unique<Prober>(index, *manifest, request); }, n_queries, n_threads);
+    const StepCosts costs(index.layout(), *manifest, request.radius);
+    return search_by([&] { return std::make_unique<Searcher>(index, *manifest, request, costs); }, n_queries,
+                     n_threads);
 }
 
 }  // namespace hamtarget

@@ -1,4 +1,4 @@
-// Searches of one manifest: the first `limit` rows within `radius`, exactly, or within a budget of rows read.
+// Searches of one manifest: the first `limit` rows within `radius`, exactly.
 //
 // With m tables, step t reads the buckets of table t % m whose numbers differ from the query's in exactly t / m bits.
 // After steps 0 to t every row within distance t has been read (pigeonhole: a row that differs by at most t / m bits
@@ -25,7 +25,6 @@
 #include "lookups.hpp"
 #include "manifest.hpp"
 #include "multi_index.hpp"
-#include "probe.hpp"
 #include "request.hpp"
 #include "row_lists.hpp"
 
@@ -43,9 +42,7 @@ class Searcher {
           n_tables_(layout_.n_tables),
           collector_(index, manifest, request),
           scans_(manifest.parts.size()) {
-        for (const Part& part : manifest.parts) n_rows_ += part.n_rows;
         scans_all_ = grows() && request.limit == kNoLimit && costs.steps(0, request.radius) > costs.scan();
-        probes_ = request.logits && request.budget < n_rows_;
         lists_hits_ = !grows() && request.limit == kNoLimit && request.radius < RowLists::kMostLists;
         lists_all_ = lists_hits_ && manifest.parts.size() == 1 && !manifest.parts[0].segment->tables.empty();
     }
@@ -56,7 +53,7 @@ class Searcher {
             first_query_ = first;
             n_queries_ = std::min(kChunk, last - first);
             collector_.start(first, n_queries_);
-            probes_ ? probe_chunk(hits) : search_chunk(hits);
+            search_chunk(hits);
             if (first == begin) hits.expect(n_queries_, last - first - n_queries_);
         }
     }
@@ -313,57 +310,6 @@ class Searcher {
         });
     }
 
-    void probe_chunk(Hits& hits) {
-        for (std::size_t q = 0; q < n_queries_; ++q) {
-            // A row may come out of several tables: only what is left after dropping repetitions can be limited.
-            collector_.found(q).reset(request_.radius, kNoLimit);
-            probe(q);
-            collector_.finish(q, hits, true);
-        }
-    }
-
-    void probe(std::size_t q) {
-        const float* logits = request_.logits + (first_query_ + q) * 8 * layout_.n_bytes;
-        std::size_t left = request_.budget;
-        buckets_.clear();
-        tables_.clear();
-        for (std::size_t p = 0; p < manifest_.parts.size(); ++p) {
-            const Part& part = manifest_.parts[p];
-            if (part.segment->tables.empty()) {
-                const std::size_t count = std::min(left, part.n_rows);
-                scan_rows(p, {0, static_cast<std::uint32_t>(count)}, {static_cast<std::uint32_t>(q), 0});
-                left -= count;
-            }
-            const std::size_t reachable = std::min(part.segment->tables.size(), std::size_t{request_.radius} + 1);
-            for (std::size_t j = 0; j < reachable; ++j) {
-                const KeyBits& key = part.segment->tables[j].key;
-                // The cheaper of the bits that flip one of the bucket number.
-                std::vector<float> weights(key.length(), std::numeric_limits<float>::infinity());
-                for (std::size_t b = 0; b < key.width(); ++b) {
-                    float& weight = weights[b % key.length()];
-                    weight = std::min(weight, std::abs(logits[key.start() + b]));
-                }
-                buckets_.add_table(std::move(weights), (request_.radius - j) / n_tables_);
-                tables_.emplace_back(p, j);
-            }
-        }
-        while (left) {
-            const auto next = buckets_.next();
-            if (!next) break;
-            const auto [p, j] = tables_[next->table];
-            const Table& table = manifest_.parts[p].segment->tables[j];
-            Span span = bucket(table, table.key.of(query(q)) ^ next->flipped);
-            span.stop = static_cast<std::uint32_t>(std::min<std::size_t>(span.stop, span.start + left));
-            // An empty bucket counts as a row: a budget bounds the time as well.
-            left -= std::max<std::size_t>(1, span.stop - span.start);
-            ++collector_.cost(q).buckets;
-            each_block_within(table.codes.data(), span, q, [&, p = p](std::size_t start, Codes, std::size_t count) {
-                for (std::size_t i = 0; i < count; ++i)
-                    collector_.emit(p, table.rows[start + room_.positions[i]], room_.distances[i], q);
-            });
-        }
-    }
-
     const Layout& layout_;
     const Kernel& kernel_;
     const Manifest& manifest_;
@@ -371,9 +317,7 @@ class Searcher {
     const StepCosts& costs_;
     const std::size_t n_tables_;
     Collector collector_;
-    std::size_t n_rows_ = 0;
     bool scans_all_ = false;  // without a limit there is no hope of stopping early
-    bool probes_ = false;
     bool lists_hits_ = false;  // hits of buckets are collected in lists
     bool lists_all_ = false;   // and there are no others
 
@@ -387,8 +331,6 @@ class Searcher {
 
     // Memory that is used again and again.
     Lookups lookups_;
-    BucketOrder buckets_;
-    std::vector<std::pair<std::size_t, std::size_t>> tables_;  // part and table of each table in the order
     RowLists lists_;
     KernelRoom room_;
 };

@@ -139,12 +139,36 @@ void check_rerank(Random& random, const MultiIndex& index, const Model& model) {
         // Rows of the model are bytes anywhere in memory.
         std::vector<float> aligned((kind.row_bytes() + 3) / 4);
         std::memcpy(aligned.data(), model.at(id).embedding.data(), kind.row_bytes());
-        expected.emplace_back(distance(reinterpret_cast<const std::uint8_t*>(aligned.data())), id);
+        const auto* row = reinterpret_cast<const std::uint8_t*>(aligned.data());
+        float found;
+        distance(&row, 1, &found);
+        expected.emplace_back(found, id);
     }
     std::sort(expected.begin(), expected.end());
     for (std::size_t i = 0; i < hits.ids.size(); ++i) {
         CHECK(hits.ids[i] == expected[i].second);
         CHECK(hits.embedding_distances[i] == distance.reported(expected[i].first));
+    }
+
+    // With a budget of all rows, and as many comparisons, probing gives the same; with less, some of the hits.
+    std::vector<float> logits(8 * n_bytes);
+    for (std::size_t bit = 0; bit < logits.size(); ++bit) {
+        const float size = static_cast<float>(random() % 1000) / 100;
+        logits[bit] = query[bit / 8] >> (bit % 8) & 1 ? size : -size;
+    }
+    request.logits = logits.data();
+    request.budget = model.size() * 10 + 5000;
+    request.comparisons = model.size() + 1;
+    const Hits same = search(index, request, 1);
+    CHECK(same.ids.size() == hits.ids.size());
+    for (std::size_t i = 0; i < hits.ids.size(); ++i) CHECK(same.ids[i] == hits.ids[i]);
+    request.budget = 1 + model.size() / 2;
+    request.comparisons = 1 + random() % 20;
+    const Hits some = search(index, request, 1);
+    CHECK(some.ids.size() <= std::min(request.comparisons, request.rerank));
+    for (std::size_t i = 0; i < some.ids.size(); ++i) {
+        const std::pair<unsigned, std::int64_t> hit(some.distances[i], some.ids[i]);
+        CHECK(std::find(within.begin(), within.end(), hit) != within.end());
     }
 }
 

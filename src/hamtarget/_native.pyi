@@ -43,6 +43,7 @@ class Search:
         embeddings: NDArray[np.uint8] | None = None,
         logits: NDArray[np.float32] | None = None,
         budget: int = 0,
+        comparisons: int | None = None,
     ) -> None: ...
     @property
     def reranks(self) -> bool: ...

@@ -123,6 +123,7 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
         "rerank": lambda count: index.search(CODE, 1, rerank=count, queries=VECTOR),
         "threads": lambda count: index.search(CODE, 1, threads=count),
         "budget": lambda count: index.probe(np.ones(16), count, radius=1),
+        "comparisons": lambda count: index.probe(np.ones(16), 9, radius=1, rerank=1, queries=VECTOR, comparisons=count),
     }.items():
         for count in (0, -1):
             with pytest.raises(InputError, match=f"{name} is {count}; expected at least 1"):
@@ -137,6 +138,17 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
         index.probe(np.zeros(8), 10, radius=1)
     with pytest.raises(NotFiniteError, match="logits"):
         index.probe(np.full(16, np.nan), 10, radius=1)
+    with pytest.raises(InputError, match="comparisons is given without rerank"):
+        index.probe(np.ones(16), 9, radius=1, comparisons=1)
+    with pytest.raises(InputError, match="comparisons and limit are given"):
+        index.probe(np.ones(16), 9, radius=1, limit=5, rerank=1, queries=VECTOR, comparisons=1)
+    plain = MultiIndex(16, 2)
+    with pytest.raises(InputError, match="comparisons is given; this index keeps no embeddings"):
+        plain.probe(np.ones(16), 9, rerank=1, comparisons=1)
+    with pytest.raises(InputError, match="rerank and limit are given"):
+        plain.probe(np.ones(16), 9, rerank=1, limit=1)
+    with pytest.raises(InputError, match="queries are given; this index keeps no embeddings"):
+        plain.probe(np.ones(16), 9, rerank=1, queries=VECTOR)
     with pytest.raises(InputError, match="rerank is given without queries"):
         index.search(CODE, 1, rerank=1)
     with pytest.raises(InputError, match="queries are given without rerank"):

@@ -208,6 +208,7 @@ class CodeIndex:
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None = None,
         queries: ArrayLike | None = None,
+        comparisons: int | None = None,
         threads: int = 1,
         cost: bool = False,
     ) -> QueryHits | Hits:
@@ -216,7 +217,9 @@ class CodeIndex:
         The query's code has a 1 where its logit is above 0. Buckets of all tables are read in the order of the sum of
         |logit| over the bits in which they differ from it. A larger budget finds all that a smaller one finds; one of
         `len(index)` or more finds exactly what `search` does. A large `radius`, up to n_bits - 1, takes in everything
-        that is read: with `rerank`, this is approximate search for nearest neighbours.
+        that is read: with `rerank`, this is approximate search for nearest neighbours. Embeddings lie far apart in
+        memory: `comparisons` saves most of that time by comparing only rows that are near by their codes. Where sums of
+        |logit| choose or rank rows, they are counted in 63 steps up to the query's largest.
 
         Args:
             logits: of the queries, (rows, n_bits), or of one query, (n_bits,).
@@ -224,8 +227,11 @@ class CodeIndex:
             radius: as in `search`.
             limit: as in `search`.
             filter: as in `search`.
-            rerank: as in `search`.
+            rerank: as in `search`. An index without embeddings ranks by the query's logits instead: by the sum of
+                |logit| over the bits in which a row differs, which `embedding_distance` then is.
             queries: as in `search`.
+            comparisons: most rows whose embeddings are compared, for each query: of the hits, those with the smallest
+                sum of |logit| over the bits in which they differ from the query, then by id. All hits by default.
             threads: as in `search`.
             cost: as in `search`.
 
@@ -233,12 +239,25 @@ class CodeIndex:
             `Hits` for a batch of queries, the hits alone for one query.
 
         Raises:
-            As `search`; NotFiniteError also where a logit is NaN or infinite.
+            As `search`; InputError also where `comparisons` is given without `rerank` or with `limit`;
+            NotFiniteError also where a logit is NaN or infinite.
         """
         one = np.ndim(logits) == 1
         real = check_vectors(np.atleast_2d(np.asarray(logits)), name="logits", n_columns=self.n_bits)
         codes = np.packbits(real > 0, axis=1, bitorder="little")
-        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE))
+        if comparisons is not None:
+            comparisons = min(_check_count(comparisons, name="comparisons"), _HUGE)
+            if rerank is None:
+                raise InputError(
+                    "comparisons is given without rerank; it says of how many rows embeddings are compared"
+                )
+            if self.embeddings is None:
+                raise InputError("comparisons is given; this index keeps no embeddings to compare")
+            if limit is not None:
+                raise InputError("comparisons and limit are given; both choose rows to be re-ranked: pass one of them")
+        if rerank is not None and limit is not None and self.embeddings is None:
+            raise InputError("rerank and limit are given; without embeddings both choose hits: pass one of them")
+        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE), comparisons)
         request = self._request(codes, self._radius(radius), limit, filter, rerank, queries, *probing)
         return self._run(request, one, threads, cost)
 
@@ -308,6 +327,7 @@ class CodeIndex:
         queries: ArrayLike | None,
         logits: NDArray[np.float32] | None = None,
         budget: int = 0,
+        comparisons: int | None = None,
     ) -> _native.Search:
         if limit is not None:
             limit = min(_check_count(limit, name="limit"), _HUGE)
@@ -318,14 +338,19 @@ class CodeIndex:
         embeddings = None
         if rerank is not None:
             rerank = min(_check_count(rerank, name="rerank"), _HUGE)
-            if self.embeddings is None:
+            if self.embeddings is None and logits is None:
                 raise InputError("rerank is given; this index keeps no embeddings: make it with embeddings=...")
-            if queries is None:
+            if self.embeddings is None and queries is not None:
+                raise InputError(
+                    "queries are given; this index keeps no embeddings: without them, logits rank the hits"
+                )
+            if self.embeddings is not None and queries is None:
                 raise InputError("rerank is given without queries; pass the embeddings of the queries")
-            embeddings = self.embeddings.check_queries(queries, n_rows=len(codes)).view(np.uint8)
         elif queries is not None:
             raise InputError("queries are given without rerank; pass rerank=l for the closest l hits")
-        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget)
+        if self.embeddings is not None and queries is not None:
+            embeddings = self.embeddings.check_queries(queries, n_rows=len(codes)).view(np.uint8)
+        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget, comparisons)
 
     def _run(self, request: _native.Search, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
         n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
