@@ -216,7 +216,7 @@ class IVFRefined(_InvertedFile):
         self.cells, self.pieces, self.stored = cells, pieces, stored
         self.name = f"IVF {cells} cells, PQ{pieces}x4fs, refined by {stored}"
         self.settings = tuple(
-            {"nprobe": probes, "k_factor": factor} for probes in (4, 8, 16, 32, 64, 128) for factor in (1, 2, 4)
+            {"nprobe": probes, "k_factor": factor} for probes in (4, 8, 16, 32, 64, 128, 256) for factor in (1, 2, 4)
         )
 
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
