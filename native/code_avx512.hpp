@@ -152,6 +152,7 @@ template <int words>
     // Hits are rare, and a branch for each would be mispredicted: first a byte says whether a group of rows has any,
     // then the groups that have some are looked at again.
     constexpr std::size_t kGroup = 32;
+    constexpr int kFew = 4;  // hits of a group that are faster one by one
     const std::size_t n_groups = rows.n_rows / kGroup;
     std::uint8_t any[kBlockRows / kGroup];
     for (std::size_t group = 0; group < n_groups; ++group) {
@@ -167,10 +168,23 @@ template <int words>
         const __m512i bytes = _mm512_maskz_loadu_epi8(there, any + first);
         for (std::uint64_t some = _mm512_test_epi8_mask(bytes, bytes); some; some &= some - 1) {
             const std::size_t row = kGroup * (first + static_cast<std::size_t>(std::countr_zero(some)));
-            for (std::size_t i = row; i < row + kGroup; i += 8) {
-                const __m512i here = eight.distances(rows.bytes + 8 * words * i, 8);
-                count += avx512_keep(_mm512_cmple_epu64_mask(here, widest), i, here, positions + count,
-                                     distances + count);
+            __m512i here[4];
+            std::uint32_t near = 0;
+            for (std::size_t k = 0; k < 4; ++k) {
+                here[k] = eight.distances(rows.bytes + 8 * words * (row + 8 * k), 8);
+                near |= static_cast<std::uint32_t>(_mm512_cmple_epu64_mask(here[k], widest)) << (8 * k);
+            }
+            if (std::popcount(near) > kFew) {
+                for (std::size_t k = 0; k < 4; ++k)
+                    count += avx512_keep(static_cast<__mmask8>(near >> (8 * k)), row + 8 * k, here[k],
+                                         positions + count, distances + count);
+                continue;
+            }
+            for (; near; near &= near - 1) {
+                const std::size_t found = row + static_cast<std::size_t>(std::countr_zero(near));
+                positions[count] = static_cast<std::uint32_t>(found);
+                distances[count++] =
+                    static_cast<Distance>(code_distance(query, rows.bytes + 8 * words * found, 8 * words));
             }
         }
     }
