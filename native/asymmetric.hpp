@@ -78,7 +78,7 @@ class AsymmetricDistance {
 
 namespace kernels {
 
-#define HAMTARGET_AVX512_VBMI gnu::target("avx512f,avx512bw,avx512vpopcntdq,avx512vbmi,popcnt")
+#define HAMTARGET_AVX512_VBMI gnu::target("avx512f,avx512bw,avx512vl,avx512vpopcntdq,avx512vbmi,popcnt")
 
 // Distances of eight codes of 8 bytes, given what differs from the query: both halves of all bytes are looked up at
 // once, each position of a byte in its own 16 places of a table of 128.
