@@ -98,6 +98,18 @@ void check_searches(Random& random, const MultiIndex& index, const Model& model)
             if (budget > model.size() * 2 + 5000) CHECK(found == expected);
         }
     }
+    if (index.embedding().n_dims == 0) {
+        request.rerank = 1 + random() % 50;
+        const Hits ranked = search(index, request, n_threads);
+        for (std::size_t q = 0; q < n_queries; ++q) {
+            const Found expected = brute_force(model, request.queries.row(q), request.radius, kNoLimit);
+            Found found = found_by(ranked, q);
+            std::sort(found.begin(), found.end());
+            CHECK(found.size() == std::min(expected.size(), request.rerank));
+            CHECK(std::includes(expected.begin(), expected.end(), found.begin(), found.end()));
+        }
+        request.rerank = 0;
+    }
     request.logits = nullptr;
 
     std::vector<std::int64_t> allowed;
