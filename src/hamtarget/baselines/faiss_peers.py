@@ -216,7 +216,9 @@ class IVFRefined(_InvertedFile):
         self.cells, self.pieces, self.stored = cells, pieces, stored
         self.name = f"IVF {cells} cells, PQ{pieces}x4fs, refined by {stored}"
         self.settings = tuple(
-            {"nprobe": probes, "k_factor": factor} for probes in (4, 8, 16, 32, 64, 128, 256) for factor in (1, 2, 4)
+            {"nprobe": probes, "k_factor": factor}
+            for probes in (8, 16, 24, 32, 48, 64, 96, 128)
+            for factor in (1, 2, 4)
         )
 
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
@@ -262,13 +264,12 @@ def figure4_peers(*, whole_bytes: bool) -> list[VectorPeer]:
     """Every peer of the paper's figure 4 at the sizes for a million rows, none of them built.
 
     Args:
-        whole_bytes: whether the vectors are bytes: then there are peers, too, that store them in a byte a number.
+        whole_bytes: whether the vectors are bytes: then cells store them in a byte a number, without loss, which takes
+            a quarter of the memory and is faster.
     """
-    kinds: tuple[Stored, ...] = ("float32", "uint8") if whole_bytes else ("float32",)
-    peers: list[VectorPeer] = [IVFADC()]
-    peers += [IVFVectors(cells=cells, stored=stored) for stored in kinds for cells in (1024, 4096, 16384)]
-    peers += [IVFRefined(stored=stored) for stored in kinds]
-    return [*peers, HNSW()]
+    stored: Stored = "uint8" if whole_bytes else "float32"
+    cells = [IVFVectors(cells=cells, stored=stored) for cells in (1024, 4096, 16384)]
+    return [IVFADC(), *cells, IVFRefined(stored=stored), HNSW()]
 
 
 def faiss_version() -> str:

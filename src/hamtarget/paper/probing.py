@@ -121,14 +121,18 @@ class ProbedIndex:
             self.index.save(path)
             return path.stat().st_size / len(self.index)
 
-    def search(self, queries: NDArray[Any], budget: int, radius: int) -> tuple[Hits, Costs]:
+    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[Hits, Costs]:
         """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
         logits = self.encoder.logits(queries)
         rows = unit_int8(logits) if self.ranking == "logits" else _shifted(queries, self.shift)
-        return counted(self.index.probe(logits, budget, radius=radius, rerank=K, queries=rows, cost=True))
+        # Everything that is read may be a hit: which rows are compared is up to their asymmetric distance.
+        widest = self.encoder.n_bits - 1
+        return counted(
+            self.index.probe(logits, budget, radius=widest, comparisons=comparisons, rerank=K, queries=rows, cost=True)
+        )
 
     def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:
-        """Recall, cost and pace, on one thread, of each (budget, radius); ready for JSON."""
+        """Recall, cost and pace, on one thread, of each (budget, comparisons); ready for JSON."""
         queries, truth = np.asarray(vectors.queries), vectors.neighbors[:, 0]
         size = self.bytes_per_row()
         seconds: list[list[float]] = [[] for _ in settings]
@@ -137,16 +141,16 @@ class ProbedIndex:
         with one_thread():
             # In turns, so that a slow moment of the machine does not hit one setting alone.
             for repeat in range(repeats):
-                for place, (budget, radius) in enumerate(settings):
+                for place, (budget, comparisons) in enumerate(settings):
                     start, cpu_start = time.perf_counter(), time.process_time()
-                    hits, costs = self.search(queries, budget, radius)
+                    hits, costs = self.search(queries, budget, comparisons)
                     seconds[place].append(time.perf_counter() - start)
                     cpu_seconds[place].append(time.process_time() - cpu_start)
                     if repeat:
                         continue
                     records.append(
                         {
-                            "setting": {"budget": budget, "radius": radius},
+                            "setting": {"budget": budget, "comparisons": comparisons},
                             "recall_at_100": nearest_found(hits, truth) / len(queries),
                             "candidates": float(costs.candidates.mean()),
                             "comparisons": float(costs.comparisons.mean()),
