@@ -35,6 +35,7 @@ def test_all_curves_are_measured_written_and_drawn(vectors, tmp_path, monkeypatc
         tmp_path,
         tmp_path / "models",
         Training(steps=2, batch_size=64),
+        Training(steps=1, batch_size=64),
         repeats=1,
         progress=lambda *args: told.append(args),
         report=lambda line: None,

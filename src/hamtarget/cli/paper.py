@@ -78,6 +78,9 @@ def figure4(
         Path | None, typer.Option(metavar="DIR", help="Folder in which built indexes of faiss are kept.")
     ] = None,
     steps: Steps = 4000,
+    lookup_steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The same of models for look-up within a radius.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Timings of each search; the median counts.")] = 5,
     seed: Seed = 0,
 ) -> None:
@@ -91,13 +94,13 @@ def figure4(
     from hamtarget.paper.table2 import Training
 
     vectors = open_vector_set(data)
-    training = Training(steps=steps, seed=seed)
     with named_progress_on_stderr() as progress:
         curves = figure.write_figure4(
             vectors,
             out,
             models or out / "models",
-            training,
+            Training(steps=steps, seed=seed),
+            Training(steps=lookup_steps or steps, seed=seed),
             repeats=repeats,
             peers=peers,
             progress=progress,

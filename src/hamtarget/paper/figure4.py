@@ -131,6 +131,7 @@ def write_figure4(
     out: Path,
     models: Path,
     training: Training,
+    lookup_training: Training,
     *,
     repeats: int = 5,
     peers: Path | None = None,
@@ -143,7 +144,8 @@ def write_figure4(
         vectors: the set.
         out: folder for the results.
         models: folder in which models are kept; one that is there is not trained again.
-        training: how long models are trained.
+        training: how long models for probing are trained.
+        lookup_training: the same of models for look-up within a radius.
         repeats: of each timing; the median counts.
         peers: folder in which faiss's indexes are kept.
         progress: called with what is being done, how much of it is, and how much there is.
@@ -163,7 +165,7 @@ def write_figure4(
     probing_curves(vectors, models, training, repeats=repeats, tell=note, progress=progress)
     for curve in peer_curves(vectors, repeats=repeats, cache=peers, seed=training.seed, report=report):
         note(curve)
-    for curve in lookup_curves(vectors, models, training, progress=progress):
+    for curve in lookup_curves(vectors, models, lookup_training, progress=progress):
         note(curve)
     draw(curves, out)
     return curves
