@@ -12,6 +12,10 @@
 
 #include "code.hpp"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace hamtarget {
 
 // At most 63 x 1,024 bits.

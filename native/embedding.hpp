@@ -11,6 +11,10 @@
 
 #include "code.hpp"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace hamtarget {
 
 enum class Element : std::uint8_t { kFloat32, kFloat16, kInt8 };

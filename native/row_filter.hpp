@@ -9,8 +9,8 @@
 
 #include "asymmetric.hpp"
 #include "bucket.hpp"
-#include "code.hpp"
 #include "hits.hpp"
+#include "kernel.hpp"
 
 namespace hamtarget {
 

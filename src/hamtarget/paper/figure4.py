@@ -31,9 +31,9 @@ FINE, FAST = 3, 4
 READS = (1000, 2000, 4000, 8000)
 # A larger radius takes in more: one weight is enough to show by how much.
 WIDE_LAMBDAS = (100.0,)
-BUDGETS = (1000, 2000, 3000, 4000, 6000, 8000, 12000)
+BUDGETS = (2000, 3000, 4000, 5000, 6000, 8000, 12000)
 # Of the rows read, one in so many is compared.
-THINNED = (10, 5)
+THINNED = (10, 6, 4)
 Tell = Callable[[dict[str, Any]], None]
 
 
