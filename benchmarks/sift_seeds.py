@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.data import open_vector_set
-from hamtarget.paper.figure4 import FINE, READS, probing_encoder
+from hamtarget.paper.figure4 import FINE, probing_encoder
 from hamtarget.paper.probing import nearest_read
 from hamtarget.paper.provenance import provenance, write_json
 from hamtarget.paper.table2 import Training
+
+READS = (1000, 2000, 4000, 8000)
 
 
 def main() -> None:

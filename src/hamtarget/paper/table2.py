@@ -7,6 +7,7 @@ of each vector as similar, for a number of steps that was fixed before. Queries 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,16 @@ def write_table2(
         write_json(out / "table2.json", told)
 
     measure(vectors, models, training, lengths=lengths, tell=note, progress=progress)
+    return records
+
+
+def table2_records(out: Path, vectors: VectorSet) -> list[dict[str, Any]]:
+    """The records in `out`/table2.json, if they are of the same vectors; none where there is no such file."""
+    try:
+        told = json.loads((out / "table2.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    records: list[dict[str, Any]] = told["records"] if told["data"] == vectors.name else []
     return records
 
 
