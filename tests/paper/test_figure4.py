@@ -66,3 +66,9 @@ def test_the_fastest_that_is_good_enough_counts():
     assert [(each["method"], each["queries_per_second"]) for each in best] == [("fast", 30.0), ("slow", 10.0)]
     assert "fast" in figure4.text(curves)
     assert "poor" not in figure4.text(curves)
+
+
+def test_only_points_that_no_other_beats_are_drawn():
+    points = [{"recall_at_100": recall, "cost": cost} for recall, cost in ((0.5, 1), (0.4, 2), (0.7, 3), (0.7, 4))]
+    assert [point["cost"] for point in figure4._front(points, more_is_better=False)] == [1, 3]
+    assert [point["cost"] for point in figure4._front(points, more_is_better=True)] == [4]

@@ -186,11 +186,13 @@ def fastest(curves: list[dict[str, Any]], recall: float) -> list[dict[str, Any]]
 
 def text(curves: list[dict[str, Any]], recall: float = 0.95) -> str:
     """The fastest point of each method at a recall, for people."""
-    lines = [f"recall@100 of {recall} or more        recall  queries/s  comparisons  bytes a row  setting"]
-    for point in fastest(curves, recall):
+    best = fastest(curves, recall)
+    width = max((len(point["method"]) for point in best), default=0)
+    lines = [f"{f'recall@100 >= {recall}':<{width}}  recall  queries/s  comparisons  bytes a row  setting"]
+    for point in best:
         setting = ", ".join(f"{name} {value}" for name, value in point.get("setting", {}).items())
         lines.append(
-            f"{point['method']:<37} {point['recall_at_100']:.4f}  {point['queries_per_second']:>9,.0f}  "
+            f"{point['method']:<{width}}  {point['recall_at_100']:.4f}  {point['queries_per_second']:>9,.0f}  "
             f"{point['comparisons']:>11,.0f}  {point.get('bytes_per_row', 0):>11.1f}  {setting}"
         )
     return "\n".join(lines) + "\n"
@@ -223,7 +225,9 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
             points = [point for point in curve["points"] if key in point]
             if not points:
                 continue
-            points.sort(key=lambda point: point["recall_at_100"])
+            points = sorted(points, key=lambda point: point[key])
+            if "dissimilar_weight" not in points[0]:
+                points = _front(points, more_is_better=key == "queries_per_second")
             axes.plot(
                 [point[key] for point in points],
                 [point["recall_at_100"] for point in points],
@@ -234,7 +238,11 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
                 label=curve["method"],
             )
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        whole = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_major_formatter(whole)
+        if key == "bytes_per_row":
+            # Less than two powers of ten: their multiples need names.
+            axes.xaxis.set_minor_formatter(whole)
         axes.set_xlabel(label)
         axes.set_ylabel("recall@100: the true neighbour is among 100 rows returned")
         axes.grid(alpha=0.25)
@@ -246,10 +254,21 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
     return paths
 
 
+def _front(points: list[dict[str, Any]], *, more_is_better: bool) -> list[dict[str, Any]]:
+    """Of points in ascending order of what they cost, or of their pace, those that no other one beats."""
+    kept: list[dict[str, Any]] = []
+    for point in reversed(points) if more_is_better else points:
+        if not kept or point["recall_at_100"] > kept[-1]["recall_at_100"]:
+            kept.append(point)
+    return kept
+
+
 def _colour(method: str, number: int) -> str:
     """Ours in green, the paper's in blue, peers in the warm rest."""
     if method.startswith("hamtarget"):
-        return "#0b6e4f" if f"{FAST} substrings, ranked by vectors" in method else "#3fa37c"
+        if f"{FINE} substrings" in method:
+            return "#8fce9f"
+        return "#0b6e4f" if "vectors" in method else "#2fa8a0"
     if method.startswith("HDT-E"):
         return "#27557a" if "paper" in method else "#7fa6c4"
     if method.startswith(("ITQ", "LSH")):
