@@ -72,3 +72,13 @@ def test_only_points_that_no_other_beats_are_drawn():
     points = [{"recall_at_100": recall, "cost": cost} for recall, cost in ((0.5, 1), (0.4, 2), (0.7, 3), (0.7, 4))]
     assert [point["cost"] for point in figure4._front(points, more_is_better=False)] == [1, 3]
     assert [point["cost"] for point in figure4._front(points, more_is_better=True)] == [4]
+
+
+def test_floats_that_are_bytes_become_bytes(vectors):
+    parts = (vectors.learn, vectors.base, vectors.queries)
+    floats = VectorSet(*(part.astype(np.float32) for part in parts), vectors.neighbors, "floats")
+    narrowed = figure4.as_bytes(floats)
+    assert narrowed.base.dtype == np.uint8
+    assert np.array_equal(narrowed.base, vectors.base)
+    floats.base[-1, -1] = 0.5
+    assert figure4.as_bytes(floats) is floats

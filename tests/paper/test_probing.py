@@ -4,7 +4,6 @@ import pytest
 from hamtarget.baselines import LSH
 from hamtarget.codes import substring_bounds
 from hamtarget.data import VectorSet, exact_neighbors
-from hamtarget.errors import InputError
 from hamtarget.paper.probing import ProbedIndex, nearest_read
 
 
@@ -52,9 +51,17 @@ def test_more_rows_read_find_no_less(vectors, encoder, ranking):
     assert all(record["queries_per_second"] > 0 and record["bytes_per_row"] > 12 for record in records)
 
 
-def test_wide_vectors_are_refused(vectors, encoder):
+def test_floats_rank_like_the_bytes_they_are(vectors, encoder):
     wide = VectorSet(
-        vectors.learn.astype(np.float32), vectors.base.astype(np.float32), vectors.queries, vectors.neighbors, "wide"
+        vectors.learn,
+        vectors.base.astype(np.float32),
+        vectors.queries.astype(np.float32),
+        vectors.neighbors,
+        "wide",
     )
-    with pytest.raises(InputError, match="ranking by vectors needs uint8 or int8"):
-        ProbedIndex.of(encoder, wide, substrings=2, ranking="vectors")
+    recalls = [
+        ProbedIndex.of(encoder, some, substrings=2, ranking="vectors").measure(some, [(200, 200)], repeats=1)[0]
+        for some in (vectors, wide)
+    ]
+    assert recalls[0]["recall_at_100"] == recalls[1]["recall_at_100"]
+    assert recalls[0]["bytes_per_row"] < recalls[1]["bytes_per_row"]

@@ -33,6 +33,8 @@ WIDE_LAMBDAS = (100.0,)
 BUDGETS = (2000, 4000, 5000, 6000, 8000, 12000)
 # Of the rows read, one in so many is compared.
 THINNED = (6, 4)
+# Rows looked at together.
+_ROWS = 65_536
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -152,6 +154,7 @@ def write_figure4(
         progress: called with what is being done, how much of it is, and how much there is.
         report: called with a line for each thing that is done.
     """
+    vectors = as_bytes(vectors)
     curves: list[dict[str, Any]] = []
 
     def note(curve: dict[str, Any]) -> None:
@@ -171,6 +174,18 @@ def write_figure4(
         note(curve)
     draw(curves, out)
     return curves
+
+
+def as_bytes(vectors: VectorSet) -> VectorSet:
+    """The same set in bytes, if all its numbers are whole and from 0 to 255, as in files of SIFT in floats."""
+    parts = (vectors.learn, vectors.base, vectors.queries)
+    for part in parts:
+        for start in range(0, len(part), _ROWS):
+            block = np.asarray(part[start : start + _ROWS])
+            if block.dtype != np.uint8 and not ((block >= 0) & (block <= 255) & (block == np.rint(block))).all():
+                return vectors
+    learn, base, queries = (np.asarray(part).astype(np.uint8, copy=False) for part in parts)
+    return VectorSet(learn, base, queries, vectors.neighbors, vectors.name)
 
 
 def fastest(curves: list[dict[str, Any]], recall: float) -> list[dict[str, Any]]:

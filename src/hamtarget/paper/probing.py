@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.data import VectorSet
-from hamtarget.errors import InputError
 from hamtarget.learn import one_thread
 from hamtarget.paper.lookup import K, counted, nearest_found
 from hamtarget.protocol import Encoder, Progress
@@ -85,7 +84,7 @@ class ProbedIndex:
         encoder: of base and queries.
         index: codes, and int8 embeddings to rank by.
         ranking: what the embeddings are: the vectors themselves, or the encoder's logits.
-        shift: taken from vectors of 8 bits without a sign, so that they fit int8; distances stay the same.
+        shift: taken from bytes, so that they fit int8; distances stay the same. 0 where nothing is shifted.
     """
 
     encoder: Encoder
@@ -97,19 +96,18 @@ class ProbedIndex:
     def of(cls, encoder: Encoder, vectors: VectorSet, *, substrings: int, ranking: Ranking) -> ProbedIndex:
         """The base of `vectors` in an index of `substrings` tables.
 
-        Raises:
-            InputError: vectors to rank by are not 8 bits wide.
+        Vectors to rank by are kept in int8 where they are bytes, without loss, and in float16 otherwise.
         """
         base = np.asarray(vectors.base)
         logits = encoder.logits(base)
         shift = 0
         if ranking == "logits":
             kind, rows = Embeddings(encoder.n_bits, "int8", "cosine"), unit_int8(logits)
-        else:
-            if base.dtype not in (np.uint8, np.int8):
-                raise InputError(f"base has dtype {base.dtype}; ranking by vectors needs uint8 or int8 here")
-            shift = 128 if base.dtype == np.uint8 else 0
+        elif base.dtype == np.uint8:
+            shift = 128
             kind, rows = Embeddings(base.shape[1], "int8", "l2"), _shifted(base, shift)
+        else:
+            kind, rows = Embeddings(base.shape[1], "float16", "l2"), base
         index = MultiIndex(encoder.n_bits, substrings - 1, embeddings=kind)
         index.add(np.arange(len(base)), codes.from_logits(logits), embeddings=rows)
         return cls(encoder, index, ranking, shift)
@@ -124,7 +122,9 @@ class ProbedIndex:
     def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[Hits, Costs]:
         """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
         logits = self.encoder.logits(queries)
-        rows = unit_int8(logits) if self.ranking == "logits" else _shifted(queries, self.shift)
+        rows = queries if self.ranking == "vectors" else unit_int8(logits)
+        if self.shift:
+            rows = _shifted(queries, self.shift)
         # Everything that is read may be a hit: which rows are compared is up to their asymmetric distance.
         widest = self.encoder.n_bits - 1
         return counted(
