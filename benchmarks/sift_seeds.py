@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.data import open_vector_set
-from hamtarget.paper.figure4 import FINE, probing_encoder
+from hamtarget.paper.figure4 import FINE
 from hamtarget.paper.probing import nearest_read
 from hamtarget.paper.provenance import provenance, write_json
-from hamtarget.paper.table2 import Training
+from hamtarget.paper.vector_models import Training, probing_model
 
 READS = (1000, 2000, 4000, 8000)
 
@@ -33,7 +33,7 @@ def main() -> None:
     vectors = open_vector_set(arguments.data)
     rows: list[dict[str, Any]] = []
     for seed in range(arguments.seeds):
-        encoder = probing_encoder(vectors, arguments.models, Training(seed=seed), FINE)
+        encoder = probing_model(FINE, Training(seed=seed)).trained(vectors, arguments.models).encoder
         found = nearest_read(encoder, vectors, substrings=FINE, reads=READS)
         rows.append({"seed": seed, "nearest_read": {str(read): share for read, share in found.items()}})
         print(rows[-1], flush=True)

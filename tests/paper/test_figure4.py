@@ -5,7 +5,7 @@ import pytest
 
 from hamtarget.data import VectorSet, exact_neighbors
 from hamtarget.paper import figure4
-from hamtarget.paper.table2 import Training
+from hamtarget.paper.vector_models import Training
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -10,8 +10,9 @@ from hamtarget.data import VectorSet, exact_neighbors
 from hamtarget.paper import table2
 from hamtarget.paper.lookup import exact_lookup
 from hamtarget.paper.vector_codes import trained_encoder
+from hamtarget.paper.vector_models import Training
 
-QUICK = table2.Training(steps=4, batch_size=32, group_size=2)
+QUICK = Training(steps=4, batch_size=32, group_size=2)
 
 
 @pytest.fixture(scope="module")

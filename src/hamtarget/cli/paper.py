@@ -59,9 +59,10 @@ def table2(
     """
     from hamtarget.data import open_vector_set
     from hamtarget.paper import table2 as table
+    from hamtarget.paper.vector_models import Training
 
     vectors = open_vector_set(data)
-    training = table.Training(steps=steps, seed=seed)
+    training = Training(steps=steps, seed=seed)
     with named_progress_on_stderr() as progress:
         records = table.write_table2(
             vectors, out, models or out / "models", training, n_bits=tuple(bits or ()), progress=progress
@@ -91,7 +92,7 @@ def figure4(
     """
     from hamtarget.data import open_vector_set
     from hamtarget.paper import figure4 as figure
-    from hamtarget.paper.table2 import Training
+    from hamtarget.paper.vector_models import Training
 
     vectors = open_vector_set(data)
     with named_progress_on_stderr() as progress:

@@ -21,30 +21,19 @@ from hamtarget.paper.lookup import K
 from hamtarget.paper.peers import measure_peers
 from hamtarget.paper.probing import ProbedIndex, Ranking
 from hamtarget.paper.provenance import provenance, write_json
-from hamtarget.paper.table2 import LAMBDAS, Training, measure, table2_records
-from hamtarget.paper.vector_codes import NamedProgress, trained_encoder
+from hamtarget.paper.table2 import measure, table2_records
+from hamtarget.paper.vector_codes import NamedProgress
+from hamtarget.paper.vector_models import LAMBDAS, N_BITS, WIDE_LAMBDAS, WIDE_RADIUS, Training, probing_model
 from hamtarget.protocol import Encoder
 
-N_BITS = 64
 # Three substrings of 21 bits put rows into the finest order. Four of 16 bits are the fastest: fewer, fuller buckets.
 FINE, FAST = 3, 4
-# A larger radius takes in more: one weight is enough to show by how much.
-WIDE_LAMBDAS = (100.0,)
 BUDGETS = (2000, 4000, 5000, 6000, 8000, 12000)
 # Of the rows read, one in so many is compared.
 THINNED = (6, 4)
 # Rows looked at together.
 _ROWS = 65_536
 Tell = Callable[[dict[str, Any]], None]
-
-
-def probing_encoder(
-    vectors: VectorSet, models: Path, training: Training, substrings: int, *, progress: NamedProgress | None = None
-) -> Encoder:
-    """An encoder for probing with so many substrings: the defaults, but for how long it is trained."""
-    name = f"{N_BITS}-bits-probing-{substrings}-substrings-seed{training.seed}"
-    setting = {"n_bits": N_BITS, "substrings": substrings, "objective": "probing", **training.setting()}
-    return trained_encoder(vectors, setting, models / name, name=name, progress=progress).encoder
 
 
 def lookup_curves(
@@ -62,7 +51,7 @@ def lookup_curves(
     ways = (
         ("the paper's loss", "angle", 2, LAMBDAS),
         ("soft bits", "soft_bits", 2, LAMBDAS),
-        ("soft bits, radius 4", "soft_bits", 4, WIDE_LAMBDAS),
+        (f"soft bits, radius {WIDE_RADIUS}", "soft_bits", WIDE_RADIUS, WIDE_LAMBDAS),
     )
     curves = []
     for name, way, radius, lambdas in ways:
@@ -86,7 +75,9 @@ def probing_curves(
     progress: NamedProgress | None = None,
 ) -> list[dict[str, Any]]:
     """Codes of this project, ITQ and LSH, probed over the budget; `tell` gets each curve as soon as it is there."""
-    fine, fast = (probing_encoder(vectors, models, training, count, progress=progress) for count in (FINE, FAST))
+    fine, fast = (
+        probing_model(count, training).trained(vectors, models, progress=progress).encoder for count in (FINE, FAST)
+    )
     learned: dict[str, tuple[Encoder, int, tuple[Ranking, ...]]] = {
         f"hamtarget, {FAST} substrings": (fast, FAST, ("vectors", "logits")),
         f"hamtarget, {FINE} substrings": (fine, FINE, ("vectors",)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ from hamtarget.data import VectorSet
 from hamtarget.errors import InputError
 from hamtarget.paper.lookup import exact_lookup
 from hamtarget.paper.provenance import provenance, write_json
-from hamtarget.paper.vector_codes import NamedProgress, trained_encoder
+from hamtarget.paper.vector_codes import NamedProgress
+from hamtarget.paper.vector_models import LAMBDAS, LENGTHS, WAYS, Training, lookup_model
 
-LENGTHS = ((16, 0), (32, 1), (64, 2))
-LAMBDAS = (100.0, 300.0, 1000.0)
 # recall@100 and comparisons as printed; other SIFT descriptors, so only the trends can be compared.
 PAPER = {
     (16, 100.0): (0.324, 1463.0),
@@ -33,30 +31,6 @@ PAPER = {
     (64, 300.0): (0.781, 12709.0),
     (64, 1000.0): (0.645, 4105.0),
 }
-# The paper to the letter, and what this project found better for the same purpose (docs/experiments.md).
-WAYS: dict[str, dict[str, Any]] = {
-    "angle": {"probability": "angle"},
-    "soft_bits": {"probability": "soft_bits", "sharpness": 4.0},
-}
-
-
-@dataclass(frozen=True)
-class Training:
-    """How long each model is trained; the paper's batch and group otherwise."""
-
-    steps: int = 4000
-    batch_size: int = 1024
-    group_size: int = 4
-    seed: int = 0
-
-    def setting(self) -> dict[str, Any]:
-        """The arguments of `HashEncoder` that are the same for every model."""
-        return {
-            "steps": self.steps,
-            "batch_size": self.batch_size,
-            "group_size": self.group_size,
-            "seed": self.seed,
-        }
 
 
 def measure(
@@ -86,15 +60,8 @@ def measure(
     for way in ways:
         for n_bits, radius in lengths:
             for weight in lambdas:
-                name = f"{n_bits}-bits-r{radius}-{way}-lambda{weight:g}-seed{training.seed}"
-                setting = {
-                    "n_bits": n_bits,
-                    "radius": radius,
-                    "dissimilar_weight": weight,
-                    **WAYS[way],
-                    **training.setting(),
-                }
-                trained = trained_encoder(vectors, setting, models / name, progress=progress, name=name)
+                model = lookup_model(n_bits, radius, weight, way, training)
+                trained = model.trained(vectors, models, progress=progress)
                 record = {
                     "n_bits": n_bits,
                     "radius": radius,
