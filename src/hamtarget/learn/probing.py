@@ -8,7 +8,8 @@ from torch import Tensor
 
 from hamtarget.codes import substring_bounds
 from hamtarget.errors import InputError
-from hamtarget.learn.pair_loss import LossTerms, PairLoss
+from hamtarget.learn.batch_loss import LossTerms
+from hamtarget.learn.pair_loss import PairLoss
 
 # Log closeness of a row that is no rival: below that of any real one.
 _FAR = -1e30
@@ -66,8 +67,7 @@ class ProbingLoss(PairLoss):
         rivals = closeness.masked_fill(similar | itself, _FAR).logsumexp(dim=1, keepdim=True)
         cost = F.softplus(rivals - closeness)
         total = cost.masked_fill(~wanted, 0.0).sum() / wanted.sum().clamp(min=1)
-        nothing = torch.zeros_like(total)
-        return LossTerms(total, total.detach(), nothing, nothing, (self, logits.detach(), similar))
+        return self._report(total, logits, similar, similar=total)
 
     def _closeness(self, logits: Tensor) -> Tensor:
         """Log of the closeness of row j (column) to query i (row), (b, b)."""
