@@ -192,9 +192,7 @@ def training_options(run: Run, n_rows: int) -> TrainingOptions:
     )
 
 
-def _trained(
-    run: Run, task: Task, tuner: FineTuner, progress: Callable[[int, int], None] | None
-) -> dict[str, Any]:
+def _trained(run: Run, task: Task, tuner: FineTuner, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
     method = METHODS[run.method]
     options = training_options(run, len(task.train))
     loss = method.build(run.n_bits, task.n_labels, options.steps, run.setting.loss)

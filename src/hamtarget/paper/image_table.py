@@ -109,9 +109,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
                 for n_bits in _LENGTHS
                 if (found := values.get(("whole", method, n_bits, "database", "map")))
             ]
-            axes.plot(
-                [n for n, _ in points], [value for _, value in points], marker="o", label=method, linewidth=1.5
-            )
+            axes.plot([n for n, _ in points], [value for _, value in points], marker="o", label=method, linewidth=1.5)
         axes.set_xscale("log", base=2)
         axes.set_xticks(_LENGTHS, [str(n) for n in _LENGTHS])
         axes.set_xlabel("bits")

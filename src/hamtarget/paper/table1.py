@@ -139,9 +139,7 @@ def _named(progress: Callable[[str, int, int], None], name: str) -> Callable[[in
     return lambda done, total: progress(name, done, total)
 
 
-def write_table1(
-    folder: Path, out: Path, *, tell: Callable[[str], None] | None = None
-) -> list[dict[str, Any]]:
+def write_table1(folder: Path, out: Path, *, tell: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
     """One record a run that `folder` holds, scored from its codes; also in `out`/table1.json, with a picture.
 
     Runs that were scored before, and have not changed since, are taken from the older table1.json.
