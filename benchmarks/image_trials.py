@@ -34,26 +34,29 @@ from hamtarget.paper.provenance import provenance, write_json
 
 Trial = tuple[str, int, Setting]
 
-# Two choices of what a loss has to set, times three learning rates of the head, for every method and length.
-RATES = (1e-3, 3e-3, 1e-2)
+# Two choices of what a loss has to set, times two learning rates of the head, for every method and length.
+RATES = (1e-3, 3e-3)
 LOSSES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "HDT": lambda n_bits: [
-        {"radius": radii(n_bits), "dissimilar_weight": 200.0},
-        {"radius": radii(n_bits), "dissimilar_weight": 50.0},
+        {"radius": radii(n_bits), "dissimilar_weight": 200.0, "sharpness": 2.0},
+        {"radius": radii(n_bits), "dissimilar_weight": 50.0, "sharpness": 2.0},
     ],
     "DBR": lambda n_bits: [{"slope": 1.0}, {"slope": 0.5}],
     "HashNet": lambda n_bits: [{"product_scale": 10.0}, {"product_scale": 20.0}],
-    "DHN": lambda n_bits: [{"quantization_weight": 0.1}, {"quantization_weight": 0.01}],
+    "DHN": lambda n_bits: [
+        {"quantization_weight": 0.1, "pair_average": "per_kind"},
+        {"quantization_weight": 0.01, "pair_average": "per_kind"},
+    ],
     "CSQ": lambda n_bits: [{"quantization_weight": 0.05}, {"quantization_weight": 0.0005}],
     "OrthoHash": lambda n_bits: [{}, {"scale": 2 * n_bits**0.5}],
 }
-HEAD_EPOCHS = 20.0
+HEAD_EPOCHS = 15.0
 PILOT_EPOCHS = 3.0
 
 
 def radii(n_bits: int) -> tuple[int, ...]:
     """Radii that train the whole ranking: up to a bit more than a quarter of the bits."""
-    return {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (2, 6, 12, 18)}[n_bits]
+    return {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (4, 8, 12, 16, 20)}[n_bits]
 
 
 def head_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Trial]:
@@ -62,13 +65,12 @@ def head_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Tria
         for n_bits in lengths:
             for loss in LOSSES[method](n_bits):
                 for rate in RATES:
-                    batch = 512 if method == "HDT" else 256
-                    yield method, n_bits, Setting(learning_rate=rate, batch_size=batch, loss=loss)
+                    yield method, n_bits, Setting(learning_rate=rate, loss=loss)
 
 
 def pilot_trials(n_bits: int) -> Iterator[Trial]:
     """The trials of the second form: HDT, then each of its settings changed, then others."""
-    loss: dict[str, Any] = {"radius": radii(n_bits), "dissimilar_weight": 200.0}
+    loss: dict[str, Any] = {"radius": radii(n_bits), "dissimilar_weight": 200.0, "sharpness": 2.0}
     base = Setting(learning_rate=2e-3, backbone_rate=0.05, batch_size=256, group_size=4, loss=loss)
     others = ("OrthoHash", "CSQ")
     yield "HDT", n_bits, base
@@ -90,7 +92,7 @@ def pilot_trials(n_bits: int) -> Iterator[Trial]:
         yield "HDT", n_bits, replace(base, batch_size=batch)
     for group in (2, 8):
         yield "HDT", n_bits, replace(base, group_size=group)
-    yield "HDT", n_bits, replace(base, loss={**loss, "sharpness": 2.0})
+    yield "HDT", n_bits, replace(base, loss={**loss, "sharpness": 4.0})
     yield "HDT", n_bits, replace(base, learning_rate=5e-3)
 
 

@@ -48,23 +48,24 @@ def similar_matrix(labels):
     return torch.from_numpy(labels[:, None] == labels[None, :])
 
 
-def naive_dhn(logits, labels, weight):
-    pairs = [
-        math.log(1 + math.exp(a)) - (labels[i] == labels[j]) * a
-        for i in range(B)
-        for j in range(B)
-        if i != j
-        for a in [float(logits[i] @ logits[j]) / 2]
-    ]
+def naive_dhn(logits, labels, weight, per_kind):
+    costs = {True: [], False: []}
+    for i in range(B):
+        for j in range(B):
+            if i != j:
+                s, a = bool(labels[i] == labels[j]), float(logits[i] @ logits[j]) / 2
+                costs[s].append(math.log(1 + math.exp(a)) - s * a)
+    pairs = np.mean(costs[True]) + np.mean(costs[False]) if per_kind else np.mean(costs[True] + costs[False])
     quantization = [sum(math.log(math.cosh(abs(z) - 1)) for z in row) for row in logits]
-    return np.mean(pairs) + weight * np.mean(quantization)
+    return pairs + weight * np.mean(quantization)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.1, 3.0])
-def test_dhn_equals_its_formula(weight):
+@pytest.mark.parametrize("average", ["all_pairs", "per_kind"])
+def test_dhn_equals_its_formula(weight, average):
     logits, labels = batch()
-    found = value(DHNLoss(N, quantization_weight=weight), logits, similar_matrix(labels))
-    assert found == pytest.approx(naive_dhn(logits, labels, weight))
+    found = value(DHNLoss(N, quantization_weight=weight, pair_average=average), logits, similar_matrix(labels))
+    assert found == pytest.approx(naive_dhn(logits, labels, weight, average == "per_kind"))
 
 
 def test_dhn_is_finite_where_its_formula_overflows():
@@ -282,6 +283,7 @@ def test_wrong_targets_are_refused():
         loss.target(Neighbors([[1], [0]]), torch.tensor([0]))
     for wrong in (
         lambda: DHNLoss(N, quantization_weight=-1),
+        lambda: DHNLoss(N, pair_average="none"),
         lambda: HashNetLoss(N, steps=0),
         lambda: CSQLoss(N, 0),
         lambda: OrthoHashLoss(N, CLASSES, scale=0.0),
