@@ -82,6 +82,8 @@ def test_the_rules_see_every_layer():
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.cli.main", ["torch", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
+        # Trains and scores on a machine that only computes.
+        ("hamtarget.paper.table1", ["hamtarget._native", "matplotlib", "rich", "typer", "PIL"]),
         ("hamtarget.data", ["torch", "hamtarget._native", "h5py", "PIL"]),
     ],
 )

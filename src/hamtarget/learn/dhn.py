@@ -47,7 +47,7 @@ class DHNLoss(PairLoss):
     def _terms(self, logits: Tensor, similar: Tensor) -> LossTerms:
         product = logits @ logits.T / 2
         other = ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-        cost = (F.softplus(product) - torch.where(similar, product, 0.0)) * other
+        cost = (F.softplus(product) - product * similar) * other
         n_pairs = len(logits) * (len(logits) - 1)
         quantization = log_cosh(logits.abs() - 1).sum(1).mean()
         near, far = mean_where(cost, similar & other), mean_where(cost, ~similar & other)

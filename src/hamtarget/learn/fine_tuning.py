@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -118,8 +119,7 @@ class FineTuner:
         options = replace(options, precision=self.precision)
         similarity = as_similarity(labels, len(inputs))
         started = time.perf_counter()
-        # Shapes never change: the fastest algorithm of each layer is worth a search.
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True):
+        with _fastest_convolutions():
             train(model, loss, inputs, similarity, options, augment=self.augment, progress=note)
         (first_step, first), (last_step, last) = reports[0], reports[-1]
         speed = (last_step - first_step) * options.batch_size / (last - first) if last > first else 0.0
@@ -145,3 +145,14 @@ class FineTuner:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
                 found.append(network(batch).float())
         return found
+
+
+@contextlib.contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Inside, cuDNN tries its algorithms for each new shape: worth it, since shapes never change in training."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -53,7 +53,7 @@ class HashNetLoss(PairLoss):
         codes = torch.tanh(self.sharpness * logits)
         product = codes @ codes.T * (self.product_scale / self.n_bits)
         other = ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-        cost = F.softplus(product) - torch.where(similar, product, 0.0)
+        cost = F.softplus(product) - product * similar
         near, far = mean_where(cost, similar & other), mean_where(cost, ~similar & other)
         return self._report(near + far, logits, similar, similar=near, dissimilar=far)
 
