@@ -133,7 +133,21 @@ def test_sixteen_bits_are_brought_to_eight():
     np.testing.assert_array_equal(found, deep // 257)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_of_an_animation_the_first_picture_is_read():
+    pictures = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
+    stream = io.BytesIO()
+    pictures[0].save(stream, "GIF", save_all=True, append_images=pictures[1:])
+    assert read_image(stream.getvalue(), (3, 8, 8)).mean(axis=(1, 2)).tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "CMYK", "YCbCr", "RGBA", "F"])
+def test_every_mode_is_read(mode):
+    image = Image.new("L", (8, 8), 255).convert(mode)
+    assert read_image(image, (3, 8, 8)).min() >= 254
+    assert read_image(image, (8, 8)).min() >= 254
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
 def test_every_format_is_read(kind):
     array = np.full((8, 8, 3), 200, dtype=np.uint8)
     assert np.abs(read_image(encoded(array, kind), (3, 8, 8)).astype(int) - 200).max() <= 2
@@ -344,6 +358,11 @@ def test_packed_images_are_cut_out_as_they_are_asked_for(tmp_path):
     assert list(found.sources[1:3]) == files[1:3]
     with pytest.raises(IndexError):
         found.sources[5]
+    assert len(found.take([])) == 0
+    assert list(found.take(found.labels == 1).sources) == [files[1], files[3]]
+    for rows in ([5], [0.5], [True]):
+        with pytest.raises(InputError, match="rows do not fit a set of 5 images"):
+            found.take(rows)
     taken = found.take([3, 0])
     assert list(taken.sources) == [files[3], files[0]]
     assert taken.labels.tolist() == [1, 0]
