@@ -128,10 +128,7 @@ class MultiIndexLikelihood(PairLoss):
             missed = missed - (any_table * wanted).sum() / wanted.sum().clamp(min=1)
             rows = rows + (found.sum(0) * other).sum() / other.sum().clamp(min=1)
         missed, rows = missed / len(self.flips), rows / len(self.flips)
-        zero = torch.zeros_like(rows)
-        return LossTerms(
-            missed + self.weight * rows, missed.detach(), zero, rows.detach(), (self, logits.detach(), similar)
-        )
+        return self._report(missed + self.weight * rows, logits, similar, similar=missed, substring=rows)
 
     @staticmethod
     def _log_found(soft: Tensor, most: int) -> Tensor:

@@ -254,7 +254,7 @@ def test_biases_and_norms_do_not_decay():
     from hamtarget.learn.trainer import _optimizer
 
     trained = model()
-    groups = _optimizer(trained, replace(OPTIONS, weight_decay=0.5)).param_groups
+    groups = _optimizer(nn.ModuleDict({"model": trained}), replace(OPTIONS, weight_decay=0.5)).param_groups
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     assert {decay[id(p)] for p in trained.parameters() if p.ndim > 1} == {0.5}
     assert {decay[id(p)] for p in trained.parameters() if p.ndim <= 1} == {0.0}

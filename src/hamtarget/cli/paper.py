@@ -43,6 +43,67 @@ def figure2(
     typer.echo(table(distributions), nl=False)
 
 
+@app.command(
+    epilog="Example: hamtarget paper table1 --data tiny-imagenet100 --weights resnet50_caffe_int8.npz --out out/table1"
+)
+def table1(
+    out: Out,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Images: a packed set or a copy of ImageNet. Without it, nothing is trained."),
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the network to start from.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,
+    bits: Annotated[list[int] | None, typer.Option(help="Only codes of this length; repeatable.")] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="Only this task: whole, unseen (classes) or mosaic; repeatable.")
+    ] = None,
+    setting: Annotated[str, typer.Option(help="chosen, or paper: HDT to the letter.")] = "chosen",
+    size: Annotated[int, typer.Option(min=64, metavar="N", help="Pixels of a side that the network sees.")] = 224,
+    epochs: Annotated[float, typer.Option(metavar="E", help="How often each image is seen.")] = 7.0,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds of the methods compared most closely.")] = 1,
+    minutes: Annotated[float | None, typer.Option(metavar="M", help="Begin no run that would end later.")] = None,
+    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Processes that decode images.")] = 0,
+) -> None:
+    """MAP@1000 of codes for images: HDT against other methods, all trained alike.
+
+    Trains what is not in OUT/runs yet: half a minute a run on a GPU, an hour on a CPU. Writes table1.json and
+    table1.png, and shows the table beside the paper's.
+    """
+    from hamtarget.errors import InputError
+    from hamtarget.paper import table1 as table
+    from hamtarget.paper.image_bench import open_bench
+    from hamtarget.paper.image_table import text
+
+    plan = table.Plan(
+        tuple(methods or ()), tuple(bits or ()), tuple(tasks or ()), seeds, setting, epochs=epochs, size=size
+    )
+    if data is not None:
+        if weights is None:
+            raise InputError("--data without --weights; expected resnet50_caffe_int8.npz, too")
+        with named_progress_on_stderr() as progress:
+            bench = open_bench(data, weights, size=size, workers=workers, progress=progress)
+            left = table.do_missing(plan.runs(), bench, out / "runs", minutes=minutes, progress=progress)
+        if left:
+            typer.echo(f"{len(left)} runs are left; call again for them.", err=True)
+    typer.echo(text(table.write_table1(out / "runs", out)), nl=False)
+
+
+@app.command(epilog="Example: hamtarget paper figure3 --runs results/table1/runs --out results/table1")
+def figure3(
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder `runs` that table1 has filled.")],
+    out: Out,
+    methods: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,
+) -> None:
+    """Precision and recall of codes for images within each Hamming radius.
+
+    Writes figure3.json and figure3.png, and shows some radii.
+    """
+    from hamtarget.paper import figure3 as figure
+
+    typer.echo(figure.text(figure.write_figure3(runs, out, methods=tuple(methods or ()))), nl=False)
+
+
 @app.command(epilog="Example: hamtarget paper table2 --data sift1m --out results/sift1m --models models")
 def table2(
     data: Data,

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError, ShapeError
 
+# Share of a new batch in the running median, as batch norm has it for its mean.
+_MEDIAN_MOMENTUM = 0.1
+
 
 class HashHead(nn.Module):
     """Logits of mean 0 and variance 1 for each bit: a linear layer, then batch norm without affine (paper 2.1.1).
@@ -20,19 +23,22 @@ class HashHead(nn.Module):
         n_bits: length of a code.
         center: "mean" balances the logits around 0. "median" also moves the median of each bit to 0, so that each
             bit is 1 for half of the inputs even where logits are skewed.
+        normalize: False: a linear layer with a bias and nothing else, for losses that set the scale of logits.
     """
 
     running_median: Tensor
 
-    def __init__(self, in_features: int, n_bits: int, *, center: Literal["mean", "median"] = "mean") -> None:
+    def __init__(
+        self, in_features: int, n_bits: int, *, center: Literal["mean", "median"] = "mean", normalize: bool = True
+    ) -> None:
         super().__init__()
         if center not in ("mean", "median"):
             raise InputError(f"center is {center!r}; expected 'mean' or 'median'")
         self.n_bits = check_n_bits(n_bits)
         self.center = center
         # Batch norm takes the mean away: a bias would do nothing.
-        self.linear = nn.Linear(in_features, self.n_bits, bias=False)
-        self.norm = nn.BatchNorm1d(self.n_bits, affine=False)
+        self.linear = nn.Linear(in_features, self.n_bits, bias=not normalize)
+        self.norm = nn.BatchNorm1d(self.n_bits, affine=False) if normalize else None
         if center == "median":
             self.register_buffer("running_median", torch.zeros(self.n_bits))
 
@@ -42,14 +48,16 @@ class HashHead(nn.Module):
             raise ShapeError(
                 f"features have shape {tuple(features.shape)}; this head takes (rows, {self.linear.in_features})"
             )
-        if self.training and len(features) < 2:
-            raise ShapeError("a training batch has 1 row; batch norm needs at least 2")
-        logits: Tensor = self.norm(self.linear(features))
+        logits: Tensor = self.linear(features)
+        if self.norm is not None:
+            if self.training and len(features) < 2:
+                raise ShapeError("a training batch has 1 row; batch norm needs at least 2")
+            logits = self.norm(logits)
         if self.center == "median":
             median = self.running_median
             if self.training:
                 median = logits.detach().float().median(dim=0).values
-                self.running_median.lerp_(median, self.norm.momentum or 0.1)
+                self.running_median.lerp_(median, _MEDIAN_MOMENTUM)
             logits = logits - median.to(logits.dtype)
         return logits
 
@@ -74,7 +82,7 @@ class HashModel(nn.Module):
         n_bits: length of a code.
         in_features: columns or channels of the backbone's output; taken from its `out_features` or `num_features`
             where it has one.
-        center: see `HashHead`.
+        center, normalize: see `HashHead`.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class HashModel(nn.Module):
         *,
         in_features: int | None = None,
         center: Literal["mean", "median"] = "mean",
+        normalize: bool = True,
     ) -> None:
         super().__init__()
         found: Any = in_features or getattr(backbone, "out_features", None) or getattr(backbone, "num_features", None)
@@ -93,7 +102,7 @@ class HashModel(nn.Module):
                 "num_features); pass in_features="
             )
         self.backbone = backbone
-        self.head = HashHead(found, n_bits, center=center)
+        self.head = HashHead(found, n_bits, center=center, normalize=normalize)
 
     @property
     def n_bits(self) -> int:

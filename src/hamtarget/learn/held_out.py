@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from hamtarget.errors import InputError, ShapeError
+from hamtarget.learn.batch_loss import BatchLoss
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pair_loss import PairLoss
 from hamtarget.learn.similarity import Similarity
 
 # Batches that one look averages over.
@@ -34,7 +34,7 @@ class HeldOutLoss:
         options: of the training; the batch is made smaller where there are too few inputs for it.
     """
 
-    def __init__(self, inputs: Tensor, similarity: Similarity, loss: PairLoss, options: TrainingOptions) -> None:
+    def __init__(self, inputs: Tensor, similarity: Similarity, loss: BatchLoss, options: TrainingOptions) -> None:
         self.inputs = inputs
         self.similarity = similarity.to(inputs.device)
         self.loss = loss
@@ -61,5 +61,6 @@ class HeldOutLoss:
         total = 0.0
         for number in range(_BATCHES):
             items = self.sampler.batch(number)
-            total += float(self.loss(model(self.inputs[items]), self.similarity.matrix(items)).total)
+            target = self.loss.target(self.similarity, items)
+            total += float(self.loss(model(self.inputs[items]), target).total)
         return total / _BATCHES

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from hamtarget.codes import check_radius, substring_bounds
 from hamtarget.errors import InputError
+from hamtarget.learn.batch_loss import LossTerms
 from hamtarget.learn.binomial import FLOOR
-from hamtarget.learn.pair_cost import DissimilarCost, PairCost, Probability, total_cost
-from hamtarget.learn.pair_loss import LossTerms, PairLoss
+from hamtarget.learn.pair_cost import DissimilarCost, PairCost, Probability, has_kernel, total_cost
+from hamtarget.learn.pair_loss import PairLoss
 
 # Shorter vectors of logits are not stretched to unit length: their direction is rounding noise.
 _SHORTEST = 1e-4
@@ -89,6 +90,11 @@ class HammingTargetLoss(PairLoss):
             for start, stop in self._bounds
         ]
 
+    @property
+    def capturable(self) -> bool:
+        """Only with the kernel: without it, pairs are computed by operations that a graph cannot hold."""
+        return has_kernel()
+
     def _terms(self, logits: Tensor, similar: Tensor) -> LossTerms:
         n_rows = len(logits)
         n_pairs = n_rows * (n_rows - 1)
@@ -113,7 +119,7 @@ class HammingTargetLoss(PairLoss):
                 term, sums = total_cost(part, similar, weights, cost)
                 total = total + term
                 substring = substring + sums[1] / counts[1]
-        return LossTerms(total, means[0], means[1], substring, (self, logits.detach(), similar))
+        return self._report(total, logits, similar, similar=means[0], dissimilar=means[1], substring=substring)
 
     def _units(self, logits: Tensor) -> Tensor:
         """What the dot products are taken of: soft bits, or logits of unit length (z in the paper)."""
@@ -122,12 +128,13 @@ class HammingTargetLoss(PairLoss):
         return F.normalize(logits, dim=1, eps=_SHORTEST)
 
     def _diagnose(self, logits: Tensor, similar: Tensor) -> dict[str, float]:
-        """What `PairLoss.diagnostics` tells, and how far the loss's idea of distances is from the truth.
+        """What `BatchLoss.diagnostics` tells, and how far the loss's idea of distances is from the truth.
 
         Returns:
             predicted_within: share of dissimilar pairs that the loss believes within the (smallest) radius.
             actual_within: the share that is. Far above the predicted one, the bits depend on each other.
         """
+        similar = similar[: len(logits), : len(logits)]
         other = ~similar & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
         n_other = other.sum().clamp(min=1)
         radius = self.radii[0]

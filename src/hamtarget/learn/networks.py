@@ -19,6 +19,8 @@ class Standardize(nn.Module):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
+        # So that it can stand alone before a head, where inputs are features already.
+        self.out_features = shape[0]
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(()))
 

@@ -18,6 +18,7 @@ class TrainingOptions:
         batch_size: inputs of a batch (b), over all processes.
         group_size: inputs of a group (g): a marker and its similars.
         learning_rate: the highest of the schedule.
+        backbone_rate: factor on the rate of a `HashModel`'s backbone: less than 1 where it is pre-trained.
         warmup: share of the steps in which the rate rises; then it falls as a cosine to 0.
         weight_decay: of matrices and kernels, not of biases and norms (lambda_w in the paper).
         clip_norm: longest gradient of a step; None: any.
@@ -35,6 +36,7 @@ class TrainingOptions:
     batch_size: int = 256
     group_size: int = 4
     learning_rate: float = 2e-3
+    backbone_rate: float = 1.0
     warmup: float = 0.1
     weight_decay: float = 1e-4
     clip_norm: float | None = 5.0
@@ -55,6 +57,8 @@ class TrainingOptions:
             raise InputError(
                 f"learning_rate is {self.learning_rate} and warmup {self.warmup}; expected above 0, and 0 to below 1"
             )
+        if self.backbone_rate < 0:
+            raise InputError(f"backbone_rate is {self.backbone_rate}; expected 0 or more")
         if self.precision not in ("float32", "bfloat16"):
             raise InputError(f"precision is {self.precision!r}; expected 'float32' or 'bfloat16'")
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from hamtarget.codes import substring_bounds
 from hamtarget.errors import InputError
-from hamtarget.learn.pair_loss import LossTerms, PairLoss
+from hamtarget.learn.batch_loss import LossTerms
+from hamtarget.learn.pair_loss import PairLoss
 
 # Log closeness of a row that is no rival: below that of any real one.
 _FAR = -1e30
@@ -78,13 +79,11 @@ class ProbingLoss(PairLoss):
         itself = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
         wanted, no_rival = similar & ~itself, similar | itself
         costs = self._costs(logits)
-        read = _mean_cost(costs.div(-self.temperature).logsumexp(dim=0), wanted, no_rival)
-        chosen = torch.zeros_like(read)
+        total = _mean_cost(costs.div(-self.temperature).logsumexp(dim=0), wanted, no_rival)
         if self.choosing_weight:
-            chosen = _mean_cost(costs.sum(dim=0) / -self.choosing_temperature, wanted, no_rival)
-        total = read + self.choosing_weight * chosen
-        nothing = torch.zeros_like(read)
-        return LossTerms(total, read.detach(), chosen.detach(), nothing, (self, logits.detach(), similar))
+            whole = costs.sum(dim=0) / -self.choosing_temperature
+            total = total + self.choosing_weight * _mean_cost(whole, wanted, no_rival)
+        return self._report(total, logits, similar, similar=total)
 
     def _costs(self, logits: Tensor) -> Tensor:
         """What it costs query i (row) to come to row j (column) by each substring, (substrings, b, b)."""

@@ -64,6 +64,14 @@ class Similarity(ABC):
             parts.append(torch.where(similar, keys, -1.0).topk(count, dim=1).indices)
         return torch.cat(parts)
 
+    def labels(self, items: Tensor) -> Tensor:
+        """Labels of some items, (items, labels) of 0 and 1, float32; for losses that need more than who is similar.
+
+        Raises:
+            InputError: this relation does not come from labels.
+        """
+        raise InputError(f"{type(self).__name__} does not know labels; this loss needs Labels or MultiLabels")
+
     @abstractmethod
     def subset(self, items: Tensor) -> Similarity:
         """The same relation among some of the items, renumbered 0, 1, ... in the order given."""
@@ -90,19 +98,29 @@ class Labels(Similarity):
             raise ShapeError(f"labels have {values.ndim} dimensions; expected 1: one label an item (or MultiLabels)")
         if values.dtype.kind not in "iubUSO":
             raise DtypeError(f"labels have dtype {values.dtype}; expected integers or strings")
-        self.n_items = len(values)
-        _, numbers = np.unique(values, return_inverse=True)
-        self._labels = torch.from_numpy(numbers.astype(np.int64))
+        different, numbers = np.unique(values, return_inverse=True)
+        self._set_numbers(torch.from_numpy(numbers.astype(np.int64)), len(different))
+
+    def _set_numbers(self, numbers: Tensor, n_labels: int) -> None:
+        self.n_items = len(numbers)
+        self.n_labels = n_labels
+        self._labels = numbers
         # Items sorted by label: the members of label c are members[starts[c] : starts[c] + sizes[c]].
         self._members = torch.argsort(self._labels, stable=True)
-        self._sizes = torch.bincount(self._labels)
+        self._sizes = torch.bincount(self._labels, minlength=n_labels)
         self._starts = torch.cumsum(self._sizes, 0) - self._sizes
         self._rank = torch.empty_like(self._members)
-        self._rank[self._members] = torch.arange(self.n_items) - self._starts[self._labels[self._members]]
+        places = torch.arange(self.n_items, device=numbers.device)
+        self._rank[self._members] = places - self._starts[self._labels[self._members]]
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Boolean (rows, columns): equal labels."""
         return self._labels[rows][:, None] == self._labels[columns][None, :]
+
+    def labels(self, items: Tensor) -> Tensor:
+        """A 1 in the column of each item's label; columns are all labels in sorted order."""
+        columns = torch.arange(self.n_labels, device=self._labels.device)
+        return (self._labels[items][:, None] == columns).float()
 
     def counts(self) -> Tensor:
         """Other items of the same label, for each item."""
@@ -117,8 +135,10 @@ class Labels(Similarity):
         return self._members[self._starts[label][:, None] + place]
 
     def subset(self, items: Tensor) -> Labels:
-        """The labels of some of the items."""
-        return Labels(self._labels[items])
+        """The labels of some of the items, numbered as before even where some label has no item left."""
+        part = copy.copy(self)
+        part._set_numbers(self._labels[items], self.n_labels)
+        return part
 
 
 class MultiLabels(Similarity):
@@ -135,7 +155,7 @@ class MultiLabels(Similarity):
             raise ShapeError(f"labels have {values.ndim} dimensions; expected 2: (items, labels) of 0 and 1")
         if jaccard is not None and not 0 <= jaccard < 1:
             raise InputError(f"jaccard is {jaccard}; expected 0 or more and less than 1")
-        self.n_items = len(values)
+        self.n_items, self.n_labels = values.shape
         self.jaccard = jaccard
         self._labels = (values != 0).float()
 
@@ -147,6 +167,10 @@ class MultiLabels(Similarity):
             return shared > 0
         united = left.sum(1)[:, None] + right.sum(1)[None, :] - shared
         return shared > self.jaccard * united
+
+    def labels(self, items: Tensor) -> Tensor:
+        """The items' rows of the 0/1 matrix."""
+        return self._labels[items]
 
     def subset(self, items: Tensor) -> MultiLabels:
         """The labels of some of the items."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,12 +14,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hamtarget.errors import InputError
+from hamtarget.learn.batch_loss import BatchLoss, LossTerms
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.checkpoint import Progress, TrainingState
 from hamtarget.learn.distributed import world
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pair_cost import has_kernel
-from hamtarget.learn.pair_loss import LossTerms, PairLoss
 from hamtarget.learn.similarity import Similarity
 from hamtarget.learn.training_log import TrainingLog
 
@@ -26,11 +26,13 @@ Inputs = Tensor | Dataset[Tensor]
 
 # Steps run one by one before a CUDA graph is captured: they let every library choose and allocate.
 _STEPS_BEFORE_CAPTURE = 3
+# What the names of a HashModel's backbone parameters start with, among all that is trained.
+_BACKBONE = "model.backbone."
 
 
 def train(
     model: nn.Module,
-    loss: PairLoss,
+    loss: BatchLoss,
     inputs: Inputs,
     similarity: Similarity,
     options: TrainingOptions,
@@ -46,12 +48,14 @@ def train(
 
     Args:
         model: gives logits, on the device to train on. Under torch.distributed it is wrapped for the time of training.
-        loss: with `gather=True` under torch.distributed.
+        loss: with `gather=True` under torch.distributed. It is moved to the model's device; parameters of its own are
+            trained, too.
         inputs: a tensor, fastest on the model's device; or a Dataset of tensors, loaded by `options.workers`.
         similarity: which inputs are similar.
         options: how long and how fast.
         evaluate: the cost of held-out data, lower is better; the model ends with the weights of the lowest.
-        augment: changes a batch of inputs at random, on the model's device.
+        augment: changes a batch of inputs at random, on the model's device. One that says `capturable = True` never
+            waits for the device and draws from torch's own generator: it can be part of a CUDA graph.
         markers: inputs that may be markers; all, if not given.
         progress: called every `log_every` steps.
         checkpoint: a file to go on from if it is there, and to save to; a resumed run on a CPU equals one that was
@@ -67,6 +71,7 @@ def train(
     if size > 1 and not loss.gather:
         raise InputError(f"{size} processes train together, but loss.gather is False; expected gather=True")
     similarity = similarity.to(device)
+    loss.to(device)
     sampler = GroupBatchSampler(
         similarity,
         options.batch_size,
@@ -78,9 +83,10 @@ def train(
         world_size=size,
         device=device,
     )
-    optimizer = _optimizer(model, options)
+    trained = nn.ModuleDict({"model": model, "loss": loss})
+    optimizer = _optimizer(trained, options)
     settings = {**asdict(options), "loss": loss.extra_repr(), "n_items": similarity.n_items}
-    state = TrainingState(model, optimizer, settings)
+    state = TrainingState(trained, optimizer, settings)
     with contextlib.ExitStack() as stack:
         # Dropout draws from torch's own generator: seeded here, and given back afterwards as it was.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
@@ -90,12 +96,13 @@ def train(
         first = rank == 0
         report = TrainingLog(state.progress.step, progress if first else None, log if first else None)
         stack.enter_context(report)
-        source = _Source(inputs, sampler, state.progress.step, options, augment, device)
+        source = _Source(inputs, sampler, loss, state.progress.step, options, augment, device)
         run_step = _Step(model, loss, optimizer, source, options, distributed=size > 1)
         model.train()
         for step in range(state.progress.step + 1, options.steps + 1):
             if state.out_of_patience(options.patience):
                 break
+            loss.at_step(step - 1)
             rate = options.rate(step - 1)
             terms = run_step(sampler.batch(step - 1), rate)
             state.progress.step = step
@@ -116,12 +123,13 @@ def train(
 
 
 class _Source:
-    """Where the inputs and the similar matrix of a batch come from."""
+    """Where the inputs and the target of a batch come from."""
 
     def __init__(
         self,
         inputs: Inputs,
         sampler: GroupBatchSampler,
+        loss: BatchLoss,
         first_step: int,
         options: TrainingOptions,
         augment: Callable[[Tensor], Tensor] | None,
@@ -129,11 +137,16 @@ class _Source:
     ) -> None:
         self.inputs = inputs
         self.sampler = sampler
+        self.loss = loss
         self.augment = augment
         self.device = device
-        # A graph can hold only what runs on the device and never waits for it: not a user's function, nor a loader.
+        # A graph can hold only what runs on the device and never waits for it: not a loader, nor any function.
         self.capturable = (
-            isinstance(inputs, Tensor) and inputs.is_cuda and augment is None and sampler.similarity.capturable
+            isinstance(inputs, Tensor)
+            and inputs.is_cuda
+            and (augment is None or getattr(augment, "capturable", False) is True)
+            and sampler.similarity.capturable
+            and loss.capturable
         )
         self.loader: Iterator[Tensor] = iter(())
         if not isinstance(inputs, Tensor):
@@ -141,7 +154,7 @@ class _Source:
             self.loader = iter(DataLoader(inputs, batch_sampler=sampler, num_workers=options.workers))
 
     def __call__(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """(this process's inputs, the whole batch's similar matrix)."""
+        """(this process's inputs, the whole batch's target)."""
         if isinstance(self.inputs, Tensor):
             batch = self.inputs[self.sampler.share(items).to(self.inputs.device)]
         else:
@@ -149,7 +162,7 @@ class _Source:
         batch = batch.to(self.device, non_blocking=True)
         if self.augment is not None:
             batch = self.augment(batch)
-        return batch, self.sampler.similarity.matrix(items)
+        return batch, self.loss.target(self.sampler.similarity, items)
 
 
 @dataclass(frozen=True)
@@ -172,7 +185,7 @@ class _Step:
     def __init__(
         self,
         model: nn.Module,
-        loss: PairLoss,
+        loss: BatchLoss,
         optimizer: torch.optim.Optimizer,
         source: _Source,
         options: TrainingOptions,
@@ -188,8 +201,7 @@ class _Step:
         self.optimizer = optimizer
         self.source = source
         self.options = options
-        # Without the kernel, pairs are computed by operations that a graph cannot hold.
-        self.graph_wanted = options.cuda_graph and source.capturable and not distributed and has_kernel()
+        self.graph_wanted = options.cuda_graph and source.capturable and not distributed
         self.captured: _CapturedStep | None = None
         self.taken = 0
 
@@ -218,16 +230,16 @@ class _Step:
         for group in self.optimizer.param_groups:
             # On a GPU the rate is a tensor, because a graph would keep a number for ever.
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * group["rate_factor"])
             else:
-                group["lr"] = rate
+                group["lr"] = rate * group["rate_factor"]
 
     def _run(self, items: Tensor) -> LossTerms:
-        batch, similar = self.source(items)
+        batch, target = self.source(items)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(batch.device.type, torch.bfloat16, enabled=self.options.precision == "bfloat16"):
             logits = self.model(batch)
-        terms: LossTerms = self.loss(logits, similar)
+        terms: LossTerms = self.loss(logits, target)
         terms.total.backward()
         if self.options.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_norm)
@@ -236,20 +248,24 @@ class _Step:
         return replace(terms, total=terms.total.detach())
 
 
-def _optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": options.weight_decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if not groups:
+def _optimizer(trained: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+    by_kind: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in trained.named_parameters():
+        if parameter.requires_grad:
+            decay = options.weight_decay if parameter.ndim > 1 else 0.0
+            factor = options.backbone_rate if name.startswith(_BACKBONE) else 1.0
+            by_kind.setdefault((decay, factor), []).append(parameter)
+    if not by_kind:
         raise InputError("the model has no parameter that requires a gradient; nothing can be trained")
-    device = trained[0].device
+    device = next(iter(by_kind.values()))[0].device
+    groups: list[dict[str, Any]] = []
+    for (decay, factor), parameters in by_kind.items():
+        # A tensor each: the groups' rates differ.
+        rate = torch.tensor(options.learning_rate, device=device) if device.type == "cuda" else options.learning_rate
+        groups.append({"params": parameters, "weight_decay": decay, "rate_factor": factor, "lr": rate})
     if device.type != "cuda":
-        return torch.optim.AdamW(groups, lr=options.learning_rate)
-    rate = torch.tensor(options.learning_rate, device=device)
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=True)
+        return torch.optim.AdamW(groups)
+    return torch.optim.AdamW(groups, fused=True, capturable=True)
 
 
 def _from_first_process(cost: float, device: torch.device) -> float:

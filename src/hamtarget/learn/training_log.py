@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.errors import TrainingError
+from hamtarget.learn.batch_loss import LossTerms
 from hamtarget.learn.checkpoint import Progress
-from hamtarget.learn.pair_loss import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
@@ -54,6 +54,7 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
             similar=float(terms.similar),
             dissimilar=float(terms.dissimilar),
             substring=float(terms.substring),
+            quantization=float(terms.quantization),
             **(terms.diagnostics() if self.file is not None else {}),
         )
         if self.progress is not None:

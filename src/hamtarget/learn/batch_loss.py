@@ -1,0 +1,164 @@
+"""What every loss of a batch has in common: checks, gathering, float32, and what it tells."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from hamtarget.codes import check_n_bits
+from hamtarget.errors import DtypeError, NotFiniteError, ShapeError
+from hamtarget.learn.distributed import gather_rows
+from hamtarget.learn.precision import full_float32
+from hamtarget.learn.similarity import Similarity
+
+# Diagnostics look at so many rows of a batch at the most.
+DIAGNOSED_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """The loss of a batch (`total`, with gradient) and what it is made of (without); a part that it has not is 0.
+
+    Attributes:
+        total: call `backward` on it. Of a `HammingTargetLoss`: similar + dissimilar_weight x dissimilar +
+            substring_weight x substring.
+        similar: mean cost of a similar pair, -J1 in the paper; of a `LabelLoss`, of a row against its label's code.
+        dissimilar: mean cost of another pair, -J2.
+        substring: cost of dissimilar pairs that share a substring, summed over substrings.
+        quantization: mean cost of logits that are far from +-1.
+    """
+
+    total: Tensor
+    similar: Tensor
+    dissimilar: Tensor
+    substring: Tensor
+    quantization: Tensor
+    _diagnose: tuple[BatchLoss, Tensor, Tensor] = field(repr=False)
+
+    def diagnostics(self) -> dict[str, float]:
+        """Whether the codes of the batch keep the loss's own assumptions; see `BatchLoss.diagnostics`."""
+        loss, logits, target = self._diagnose
+        return loss.diagnostics(logits, target)
+
+
+class BatchLoss(nn.Module, ABC):
+    """A loss of the logits of a batch, given a target: which rows are similar (`PairLoss`), or labels (`LabelLoss`).
+
+    Args:
+        n_bits: length of a code.
+        gather: under torch.distributed, take the rows of all processes; the target is then that of the whole batch.
+    """
+
+    def __init__(self, n_bits: int, *, gather: bool) -> None:
+        super().__init__()
+        self.n_bits = check_n_bits(n_bits)
+        self.gather = gather
+
+    @property
+    def capturable(self) -> bool:
+        """Whether it can be part of a CUDA graph: shapes do not depend on data, and it never waits for the device."""
+        return True
+
+    @abstractmethod
+    def target(self, similarity: Similarity, items: Tensor) -> Tensor:
+        """What `forward` needs to know of a batch of items beside their logits."""
+
+    def at_step(self, step: int) -> None:
+        """Prepare for training step 0, 1, ...; does nothing, except in a loss that changes as training goes on.
+
+        The trainer calls it outside of a CUDA graph: what changes must be a tensor, filled in place.
+        """
+        del step
+
+    def forward(self, logits: Tensor, target: Tensor) -> LossTerms:
+        """The loss of a batch.
+
+        Args:
+            logits: (b, n_bits) real values; any floating type, computed in float32 or float64.
+            target: as the method of that name gives it.
+
+        Raises:
+            ShapeError, DtypeError: the two do not fit each other or `n_bits`.
+            NotFiniteError: logits on a CPU hold NaN or infinity. On a GPU the check would wait for the device: there
+                the loss itself becomes NaN, and the trainer says so.
+        """
+        self._check(logits)
+        if self.gather:
+            logits = gather_rows(logits)
+        self._check_target(target, len(logits))
+        with full_float32(logits.device.type):
+            if logits.dtype != torch.float64:
+                logits = logits.float()
+            return self._terms(logits, target)
+
+    @abstractmethod
+    def _check_target(self, target: Tensor, n_rows: int) -> None:
+        """Raise where the target does not fit logits of `n_rows` rows."""
+
+    @abstractmethod
+    def _terms(self, logits: Tensor, target: Tensor) -> LossTerms:
+        """The loss of checked logits, float32 or float64, of all processes."""
+
+    def _report(
+        self,
+        total: Tensor,
+        logits: Tensor,
+        target: Tensor,
+        *,
+        similar: Tensor | None = None,
+        dissimilar: Tensor | None = None,
+        substring: Tensor | None = None,
+        quantization: Tensor | None = None,
+    ) -> LossTerms:
+        """The terms of this batch; parts that are not given are 0."""
+        zero = torch.zeros_like(total, requires_grad=False)
+
+        def part(value: Tensor | None) -> Tensor:
+            return zero if value is None else value.detach()
+
+        return LossTerms(
+            total,
+            similar=part(similar),
+            dissimilar=part(dissimilar),
+            substring=part(substring),
+            quantization=part(quantization),
+            _diagnose=(self, logits.detach(), target),
+        )
+
+    @torch.no_grad()
+    def diagnostics(self, logits: Tensor, target: Tensor) -> dict[str, float]:
+        """Whether codes keep the assumptions of the loss, from at most the first 2,048 rows of a batch.
+
+        Returns:
+            bit_balance: 1 if each bit is 1 for half of the rows, 0 if each is constant.
+            bit_correlation: mean absolute correlation of two bits; independent bits have nearly 0.
+        """
+        with full_float32(logits.device.type):
+            logits = logits[:DIAGNOSED_ROWS]
+            return self._diagnose(logits if logits.dtype == torch.float64 else logits.float(), target)
+
+    def _diagnose(self, logits: Tensor, target: Tensor) -> dict[str, float]:
+        del target
+        signs = torch.where(logits > 0, 1.0, -1.0)
+        mean = signs.mean(0)
+        centred = signs - mean
+        deviation = centred.pow(2).mean(0).sqrt().clamp(min=1e-6)
+        correlation = (centred.T @ centred) / len(logits) / deviation / deviation[:, None]
+        off_diagonal = correlation.abs().sum() - correlation.diagonal().abs().sum()
+        return {
+            "bit_balance": float(1 - mean.abs().mean()),
+            "bit_correlation": float(off_diagonal / max(1, self.n_bits * (self.n_bits - 1))),
+        }
+
+    def _check(self, logits: Tensor) -> None:
+        if logits.ndim != 2 or logits.shape[1] != self.n_bits:
+            raise ShapeError(f"logits have shape {tuple(logits.shape)}; expected (rows, {self.n_bits})")
+        if not logits.dtype.is_floating_point:
+            raise DtypeError(f"logits have dtype {logits.dtype}; expected a floating type")
+        if len(logits) < 2 and not self.gather:
+            raise ShapeError(f"the batch has {len(logits)} rows; a pair needs at least 2")
+        if logits.device.type == "cpu" and not torch.isfinite(logits).all():
+            raise NotFiniteError("logits hold NaN or infinity; expected finite numbers: check inputs and learning rate")

@@ -1,0 +1,68 @@
+"""OrthoHash: one cross-entropy of the cosines to fixed codes of the classes (Hoe et al., NeurIPS 2021)."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from hamtarget.errors import InputError
+from hamtarget.learn.batch_loss import LossTerms
+from hamtarget.learn.class_codes import hadamard_centers
+from hamtarget.learn.label_loss import LabelLoss
+
+
+class OrthoHashLoss(LabelLoss):
+    """Cross-entropy of s (cos(logits, code of the class) - m [its own class]), for batch-normalised logits.
+
+    The codes are fixed and orthogonal, or nearly so: `hadamard_centers`. A row with several labels aims at each of them
+    with the same chance.
+
+    Args:
+        n_bits: length of a code.
+        n_labels: how many classes there are.
+        margin: m of its paper.
+        scale: s of its paper; the root of `n_bits` if not given.
+        seed: of codes that are drawn at random.
+        gather: see `BatchLoss`.
+    """
+
+    codes: Tensor
+
+    def __init__(
+        self,
+        n_bits: int,
+        n_labels: int,
+        *,
+        margin: float = 0.2,
+        scale: float | None = None,
+        seed: int = 0,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(n_bits, n_labels, gather=gather)
+        self.margin = float(margin)
+        self.scale = math.sqrt(n_bits) if scale is None else float(scale)
+        if self.scale <= 0:
+            raise InputError(f"scale is {scale}; expected a number above 0")
+        self.seed = seed
+        self.register_buffer("codes", hadamard_centers(n_labels, n_bits, seed=seed), persistent=False)
+
+    def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
+        cost = cosine_cross_entropy(logits, labels, self.codes, scale=self.scale, margin=self.margin)
+        return self._report(cost, logits, labels, similar=cost)
+
+    def extra_repr(self) -> str:
+        """All settings that the value depends on."""
+        return (
+            f"n_bits={self.n_bits}, n_labels={self.n_labels}, margin={self.margin}, scale={self.scale}, "
+            f"seed={self.seed}"
+        )
+
+
+def cosine_cross_entropy(logits: Tensor, labels: Tensor, codes: Tensor, *, scale: float, margin: float) -> Tensor:
+    """Mean cross-entropy of scale x (cosine of a row and each label's code - margin where it has the label)."""
+    labels = labels.to(logits.dtype)
+    cosine = F.normalize(logits, dim=1) @ F.normalize(codes.to(logits.dtype), dim=1).T
+    chances = labels / labels.sum(dim=1, keepdim=True).clamp(min=1)
+    return F.cross_entropy(scale * (cosine - margin * labels), chances)

@@ -1,0 +1,83 @@
+"""A pair loss with a pull of each row toward a proxy of its class."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from hamtarget.errors import InputError
+from hamtarget.learn.batch_loss import LossTerms
+from hamtarget.learn.class_codes import hadamard_centers
+from hamtarget.learn.label_loss import LabelLoss
+from hamtarget.learn.orthohash import cosine_cross_entropy
+from hamtarget.learn.pair_loss import PairLoss
+
+
+class ProxyLoss(LabelLoss):
+    """A pair loss plus `proxy_weight` times the cross-entropy of the cosines to one proxy a class.
+
+    Pairs with a label in common are similar. The proxies start at `hadamard_centers` and are learned, or stay there.
+
+    Args:
+        pair_loss: of all pairs of the batch.
+        n_labels: how many classes there are.
+        proxy_weight: of the pull.
+        learned: whether proxies move.
+        scale: of the cosines; the root of n_bits if not given.
+        margin: taken from the cosine of a row's own class.
+        seed: of proxies that are drawn at random.
+    """
+
+    def __init__(
+        self,
+        pair_loss: PairLoss,
+        n_labels: int,
+        *,
+        proxy_weight: float = 1.0,
+        learned: bool = True,
+        scale: float | None = None,
+        margin: float = 0.2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(pair_loss.n_bits, n_labels, gather=pair_loss.gather)
+        if proxy_weight < 0:
+            raise InputError(f"proxy_weight is {proxy_weight}; expected 0 or more")
+        self.pair_loss = pair_loss
+        self.proxy_weight = float(proxy_weight)
+        self.scale = math.sqrt(self.n_bits) if scale is None else float(scale)
+        self.margin = float(margin)
+        self.seed = seed
+        self.proxies = nn.Parameter(hadamard_centers(n_labels, self.n_bits, seed=seed), requires_grad=learned)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the pair loss is."""
+        return self.pair_loss.capturable
+
+    def at_step(self, step: int) -> None:
+        """Prepare the pair loss."""
+        self.pair_loss.at_step(step)
+
+    def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
+        pairs = self.pair_loss._terms(logits, labels @ labels.T > 0)
+        pull = cosine_cross_entropy(logits, labels, self.proxies, scale=self.scale, margin=self.margin)
+        return self._report(
+            pairs.total + self.proxy_weight * pull,
+            logits,
+            labels,
+            similar=pairs.similar,
+            dissimilar=pairs.dissimilar,
+            substring=pairs.substring,
+            quantization=pairs.quantization,
+        )
+
+    def _diagnose(self, logits: Tensor, target: Tensor) -> dict[str, float]:
+        return self.pair_loss._diagnose(logits, target @ target.T > 0)
+
+    def extra_repr(self) -> str:
+        """All settings that the value depends on."""
+        return (
+            f"{self.pair_loss.extra_repr()}, n_labels={self.n_labels}, proxy_weight={self.proxy_weight}, "
+            f"learned={self.proxies.requires_grad}, scale={self.scale}, margin={self.margin}, seed={self.seed}"
+        )
