@@ -50,10 +50,11 @@ class HashEncoder:
         network: "auto": the paper's DenseNet for vectors, a small residual network for images; or any nn.Module
             that turns a batch of inputs into features and tells their number as `out_features`.
         width: units or channels of a layer of the built-in networks; None: 256 for vectors, 32 for images.
+        layers: of the DenseNet; fewer make encoding faster. None: 3, as in the paper.
         dissimilar_weight: lambda of the paper: more of it means fewer, but surer, hits within the radius.
         probability, sharpness, substring_weight, substrings, substring_cost: see `HammingTargetLoss`; `sharpness` and
             `substrings` are also those of `ProbingLoss`.
-        temperature: see `ProbingLoss`.
+        temperature, choosing_weight, choosing_temperature: see `ProbingLoss`.
         center: see `HashHead`.
         steps, batch_size, group_size, learning_rate, weight_decay, precision: see `TrainingOptions`.
         held_out: share of the inputs kept aside, by whose loss the best weights are chosen; 0: none.
@@ -70,6 +71,7 @@ class HashEncoder:
         objective: Literal["auto", "radius", "probing"] = "auto",
         network: str | nn.Module = "auto",
         width: int | None = None,
+        layers: int | None = None,
         dissimilar_weight: float = 300.0,
         probability: Probability = "soft_bits",
         sharpness: float = 4.0,
@@ -77,6 +79,8 @@ class HashEncoder:
         substrings: int | None = None,
         substring_cost: DissimilarCost = "expected_rows",
         temperature: float = 0.3,
+        choosing_weight: float = 0.0,
+        choosing_temperature: float = 0.5,
         center: Literal["mean", "median"] = "mean",
         steps: int = 2000,
         batch_size: int = 256,
@@ -94,6 +98,7 @@ class HashEncoder:
         self.objective = objective
         self.network = network
         self.width = width
+        self.layers = layers
         self.dissimilar_weight = dissimilar_weight
         self.probability = probability
         self.sharpness = sharpness
@@ -101,6 +106,8 @@ class HashEncoder:
         self.substrings = substrings
         self.substring_cost = substring_cost
         self.temperature = temperature
+        self.choosing_weight = choosing_weight
+        self.choosing_temperature = choosing_temperature
         self.center = center
         self.steps = steps
         self.batch_size = batch_size
@@ -206,7 +213,12 @@ class HashEncoder:
             raise InputError(f"objective is {self.objective!r}; expected 'auto', 'radius' or 'probing'")
         if self.objective == "probing" or (self.objective == "auto" and by_neighbors and self.radius is None):
             return ProbingLoss(
-                self.n_bits, substrings=self.substrings, temperature=self.temperature, sharpness=self.sharpness
+                self.n_bits,
+                substrings=self.substrings,
+                temperature=self.temperature,
+                sharpness=self.sharpness,
+                choosing_weight=self.choosing_weight,
+                choosing_temperature=self.choosing_temperature,
             )
         return HammingTargetLoss(
             self.n_bits,
@@ -238,7 +250,7 @@ class HashEncoder:
             elif self.network != "auto":
                 raise InputError(f"network is {self.network!r}; expected 'auto' or an nn.Module")
             elif len(shape) == 1:
-                backbone = DenseNet(shape[0], width=self.width or 256)
+                backbone = DenseNet(shape[0], width=self.width or 256, layers=self.layers or 3)
             elif len(shape) == 3:
                 backbone = SmallResNet((shape[0], shape[1], shape[2]), width=self.width or 32)
             else:
