@@ -74,7 +74,7 @@ def head_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Tria
 
 def pilot_trials(n_bits: int) -> Iterator[Trial]:
     """The trials of the second form: HDT, then each of its settings changed, then others."""
-    loss: dict[str, Any] = {"radius": radii(n_bits), "dissimilar_weight": 200.0, "sharpness": 2.0}
+    loss = dict(chosen_setting("HDT", n_bits).loss)
     base = Setting(learning_rate=2e-3, backbone_rate=0.05, batch_size=256, group_size=4, loss=loss)
     others = ("OrthoHash", "CSQ")
     yield "HDT", n_bits, base
