@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
 from hamtarget.data import ImageData, ImageSet, fashion_sample
 from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.learn import FineTuner, SmallResNet
+from hamtarget.learn import FineTuner, SmallResNet, one_thread
 from hamtarget.metrics import by_label, mean_average_precision
 from hamtarget.paper import table1
 from hamtarget.paper.image_bench import ImageBench
@@ -28,9 +29,9 @@ from hamtarget.paper.image_tasks import (
 )
 
 # MAP@1000 of HDT on the sample, as recorded when this test was written.
-RECORDED_HDT = 0.66
+RECORDED_HDT = 0.587
 SETTING = {"learning_rate": 4e-3, "backbone_rate": 1.0, "batch_size": 100, "group_size": 4}
-HDT = {"radius": (0, 1, 2, 4), "dissimilar_weight": 10.0}
+HDT = {"radius": (0, 1, 2, 4), "dissimilar_weight": 10.0, "sharpness": 2.0}
 
 
 def sample_images(n_database=2000, n_queries=300, n_trained=1500):
@@ -41,12 +42,20 @@ def sample_images(n_database=2000, n_queries=300, n_trained=1500):
 
 
 def make_tuner(task):
+    torch.manual_seed(0)
     return FineTuner(task.source.images, SmallResNet((1, *task.source.images.shape[1:]), width=8))
 
 
 def run_of(method, **changes):
     setting = Setting(**SETTING, loss=HDT if method == "HDT" else {})
-    return replace(Run(method, 16, "whole", setting, epochs=3, size=28), **changes)
+    return replace(Run(method, 16, "whole", setting, epochs=4, size=28), **changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Networks this small are slower on two threads, and wait for each other where tests run side by side."""
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +93,7 @@ def test_scores_are_those_of_the_codes(folder):
     assert found["database"]["precision"] == pytest.approx(good.sum() / within.sum())
     n_relevant = (codes.query_labels[:, None] == codes.database_labels[None]).sum()
     assert found["database"]["recall"] == pytest.approx(good.sum() / n_relevant)
-    assert facts["steps"] == 45
+    assert facts["steps"] == 60
     assert facts["provenance"]["versions"]["torch"]
 
 
@@ -95,7 +104,7 @@ def test_a_run_is_done_once_and_anew_where_its_setting_changed(folder, bench):
     other = run_of("LSH", seed=3)
     assert not is_kept(other, folder)
     assert is_kept(run_of("LSH"), folder)
-    assert not is_kept(run_of("LSH", epochs=4), folder)
+    assert not is_kept(run_of("LSH", epochs=5), folder)
 
 
 def test_no_run_is_begun_that_would_end_too_late(bench, tmp_path):
@@ -162,6 +171,8 @@ def test_the_plan_holds_every_cell_in_the_order_of_its_weight():
     assert [run.name for run in only] == ["HDT-32-unseen-seed0", "CSQ-32-unseen-seed0"]
     letter = table1.Plan(setting="paper").runs()
     assert [run.name for run in letter] == [f"HDT-paper-{n_bits}-whole-seed0" for n_bits in (16, 32, 64)]
+    lookup = table1.Plan(setting="lookup", seeds=2).runs()
+    assert [run.name for run in lookup] == [f"HDT-lookup-64-whole-seed{seed}" for seed in (0, 1)]
     assert letter[0].setting.loss == {"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle"}
 
 

@@ -76,18 +76,26 @@ UNTRAINED = ("ITQ", "LSH")
 NAMES = (*METHODS, *UNTRAINED)
 LENGTHS = (16, 32, 64)
 
-# The paper's own setting (its source names batch and group).
-PAPER_SETTING = Setting(
-    batch_size=128, group_size=2, loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle"}
-)
-# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py: the trials are in
-# benchmarks/results/table1/trials.json.
+# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py with as many trials for each method;
+# they are in benchmarks/results/table1/trials.json.
 _CHOSEN: dict[tuple[str, int], Setting] = {
     ("HDT", 16): Setting(loss={"radius": (0, 1, 2, 4), "dissimilar_weight": 50.0, "sharpness": 2.0}),
     ("HDT", 32): Setting(loss={"radius": (1, 3, 6, 9), "dissimilar_weight": 200.0, "sharpness": 2.0}),
     ("HDT", 64): Setting(loss={"radius": (4, 8, 12, 16, 20), "dissimilar_weight": 200.0, "sharpness": 2.0}),
+    ("DBR", 32): Setting(loss={"slope": 0.5}),
     ("DHN", 32): Setting(loss={"quantization_weight": 0.1, "pair_average": "per_kind"}),
+    ("CSQ", 32): Setting(loss={"quantization_weight": 0.05}),
 }
+# HDT for other purposes: the paper to the letter (its source names batch and group), and codes to be looked up within
+# 2 bits rather than ranked.
+VARIANTS: dict[str, Setting] = {
+    "paper": Setting(
+        batch_size=128, group_size=2, loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle"}
+    ),
+    "lookup": Setting(loss={"radius": (2, 6), "dissimilar_weight": 2000.0, "sharpness": 2.0}),
+}
+# A target of 2 bits and one of 6 make sense only where there are many more.
+VARIANT_LENGTHS = {"paper": LENGTHS, "lookup": (64,)}
 
 
 def check_method(name: str) -> str:

@@ -44,7 +44,7 @@ class Run:
         epochs: how often each image to learn from is seen, on average; the same for every method.
         size: pixels of a side that the network sees.
         seed: of the head's first weights, of batches and of augmentation.
-        variant: what tells it from the method's ordinary run: "" or "paper".
+        variant: what tells it from the method's ordinary run: a name in `image_methods.VARIANTS`, or "".
     """
 
     method: str

@@ -18,7 +18,15 @@ from typing import Any
 
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.paper.image_bench import ImageBench, open_bench
-from hamtarget.paper.image_methods import LENGTHS, METHODS, NAMES, PAPER_SETTING, check_method, chosen_setting
+from hamtarget.paper.image_methods import (
+    LENGTHS,
+    METHODS,
+    NAMES,
+    VARIANT_LENGTHS,
+    VARIANTS,
+    check_method,
+    chosen_setting,
+)
 from hamtarget.paper.image_runs import Run, is_kept, kept_runs, save_run
 from hamtarget.paper.image_scores import quick_map, scores
 from hamtarget.paper.image_table import draw, text
@@ -43,7 +51,7 @@ class Plan:
     Attributes:
         methods, lengths, tasks: only these.
         seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", or "paper": HDT to the letter, as a variant of it.
+        setting: "chosen", or the name of a variant of HDT: "paper", to the letter; "lookup", for search within 2 bits.
         epochs, size: see `Run`.
     """
 
@@ -61,17 +69,18 @@ class Plan:
         for task in self.tasks:
             if task not in TASKS:
                 raise InputError(f"task is {task!r}; expected one of {', '.join(TASKS)}")
-        if self.setting not in ("chosen", "paper"):
-            raise InputError(f"setting is {self.setting!r}; expected 'chosen' or 'paper'")
+        if self.setting not in ("chosen", *VARIANTS):
+            raise InputError(f"setting is {self.setting!r}; expected one of chosen, {', '.join(VARIANTS)}")
         if self.seeds < 1 or self.epochs <= 0:
             raise InputError(f"seeds is {self.seeds} and epochs {self.epochs}; expected 1 or more, and above 0")
 
     def runs(self) -> list[Run]:
         """The runs in the order of their weight: the table first, then other tasks, then more seeds."""
-        if self.setting == "paper":
+        if self.setting in VARIANTS:
             return [
-                replace(self._run("HDT", n_bits, "whole", 0), setting=PAPER_SETTING, variant="paper")
-                for n_bits in self.lengths or LENGTHS
+                replace(self._run("HDT", n_bits, "whole", seed), setting=VARIANTS[self.setting], variant=self.setting)
+                for seed in range(self.seeds)
+                for n_bits in self.lengths or VARIANT_LENGTHS[self.setting]
             ]
         cells = [("whole", n_bits, method) for n_bits in self.lengths or LENGTHS for method in NAMES]
         for task, (n_bits, methods) in _BESIDE.items():
@@ -182,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bits", nargs="*", type=int, default=[], help="only codes of these lengths")
     parser.add_argument("--tasks", nargs="*", default=[], help=f"only these: {', '.join(TASKS)}")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of the methods that are compared most closely")
-    parser.add_argument("--setting", default="chosen", help="chosen, or paper: HDT to the letter")
+    parser.add_argument("--setting", default="chosen", help=f"chosen, or a variant of HDT: {', '.join(VARIANTS)}")
     parser.add_argument("--epochs", type=float, default=_DEFAULT_EPOCHS, help="how often each image is seen")
     parser.add_argument("--size", type=int, default=_DEFAULT_SIZE, help="pixels of a side that the network sees")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
