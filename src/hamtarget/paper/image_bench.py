@@ -20,8 +20,6 @@ MakeTuner = Callable[[Task], FineTuner]
 # A crop may leave out a tile of a mosaic, and its label would be wrong: those are cropped less.
 _CROP = {"mosaic": (0.8, 1.0)}
 _ORDINARY_CROP = (0.5, 1.0)
-# Stem and first stage see edges and colours, which 10,000 images cannot teach them better; leaving them saves time.
-_FROZEN_STAGES = 2
 
 
 class ImageBench:
@@ -106,7 +104,7 @@ def open_bench(
     def tuner(task: Task) -> FineTuner:
         return FineTuner(
             task.source.images,
-            backbone("resnet50_caffe", weights, frozen_stages=_FROZEN_STAGES),
+            backbone("resnet50_caffe", weights),
             augment=CropFlipColor(size, scale=_CROP.get(task.name, _ORDINARY_CROP)),
             resize=Resize(size),
             precision="bfloat16" if available_device().type == "cuda" else "float32",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hamtarget.errors import InputError
+from hamtarget.errors import CorruptFileError, FileError, InputError
 from hamtarget.learn import (
     BatchLoss,
     CSQLoss,
@@ -27,7 +29,8 @@ class Setting:
         learning_rate: highest rate of the head.
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
-        loss: arguments of the loss; for HDT also `proxy_weight` and `learned_proxies`, see `ProxyLoss`.
+        loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
+            `proxy_weight` and `learned_proxies`, too: see `ProxyLoss`.
     """
 
     learning_rate: float = 2e-3
@@ -52,14 +55,18 @@ class Method:
     build: Callable[[int, int, int, Mapping[str, Any]], BatchLoss]
 
 
+def radii(n_bits: int) -> tuple[int, ...]:
+    """Radii that train the whole ranking: up to a bit more than a quarter of the bits."""
+    known = {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (4, 8, 12, 16, 20)}
+    return known.get(n_bits, tuple(max(0, round(n_bits * share)) for share in (0.06, 0.12, 0.19, 0.28)))
+
+
 def _hdt(n_bits: int, n_labels: int, steps: int, setting: Mapping[str, Any]) -> BatchLoss:
     del steps
-    own = {name: value for name, value in setting.items() if name not in ("proxy_weight", "learned_proxies")}
+    own = {"radius": radii(n_bits), "dissimilar_weight": 50.0 if n_bits <= 16 else 200.0, "sharpness": 2.0, **setting}
+    proxy_weight, learned = own.pop("proxy_weight", 0.0), own.pop("learned_proxies", True)
     pairs = HammingTargetLoss(n_bits, **own)
-    if not setting.get("proxy_weight"):
-        return pairs
-    learned = setting.get("learned_proxies", True)
-    return ProxyLoss(pairs, n_labels, proxy_weight=setting["proxy_weight"], learned=learned)
+    return ProxyLoss(pairs, n_labels, proxy_weight=proxy_weight, learned=learned) if proxy_weight else pairs
 
 
 _ALL = (
@@ -79,9 +86,7 @@ LENGTHS = (16, 32, 64)
 # Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py with as many trials for each method;
 # they are in benchmarks/results/table1/trials.json.
 _CHOSEN: dict[tuple[str, int], Setting] = {
-    ("HDT", 16): Setting(loss={"radius": (0, 1, 2, 4), "dissimilar_weight": 50.0, "sharpness": 2.0}),
-    ("HDT", 32): Setting(loss={"radius": (1, 3, 6, 9), "dissimilar_weight": 200.0, "sharpness": 2.0}),
-    ("HDT", 64): Setting(loss={"radius": (4, 8, 12, 16, 20), "dissimilar_weight": 200.0, "sharpness": 2.0}),
+    ("HDT", 32): Setting(),
     ("DBR", 32): Setting(loss={"slope": 0.5}),
     ("DHN", 32): Setting(loss={"quantization_weight": 0.1, "pair_average": "per_kind"}),
     ("CSQ", 32): Setting(loss={"quantization_weight": 0.05}),
@@ -90,9 +95,11 @@ _CHOSEN: dict[tuple[str, int], Setting] = {
 # 2 bits rather than ranked.
 VARIANTS: dict[str, Setting] = {
     "paper": Setting(
-        batch_size=128, group_size=2, loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle"}
+        batch_size=128,
+        group_size=2,
+        loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle", "sharpness": 1.0},
     ),
-    "lookup": Setting(loss={"radius": (2, 6), "dissimilar_weight": 2000.0, "sharpness": 2.0}),
+    "lookup": Setting(backbone_rate=0.02, loss={"radius": (2, 6), "dissimilar_weight": 1000.0, "proxy_weight": 4.0}),
 }
 # A target of 2 bits and one of 6 make sense only where there are many more.
 VARIANT_LENGTHS = {"paper": LENGTHS, "lookup": (64,)}
@@ -109,9 +116,24 @@ def check_method(name: str) -> str:
     return name
 
 
-def chosen_setting(method: str, n_bits: int) -> Setting:
+def chosen_setting(method: str, n_bits: int, chosen: Mapping[tuple[str, int], Setting] = _CHOSEN) -> Setting:
     """The setting that a method is measured with; of the nearest length that was tried."""
-    tried = [bits for name, bits in _CHOSEN if name == method]
+    tried = [bits for name, bits in chosen if name == method]
     if not tried:
         return Setting()
-    return _CHOSEN[method, min(tried, key=lambda bits: abs(bits - n_bits))]
+    return chosen[method, min(tried, key=lambda bits: abs(bits - n_bits))]
+
+
+def read_settings(path: Path) -> dict[tuple[str, int], Setting]:
+    """The best setting of each method and length that a file of benchmarks/image_trials.py has.
+
+    Raises:
+        FileError: there is no such file. CorruptFileError: it holds something else.
+    """
+    try:
+        winners = json.loads(path.read_text(encoding="utf-8"))["winners"]
+        return {(winner["method"], winner["n_bits"]): Setting(**winner["setting"]) for winner in winners}
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(f"{path} holds no trials; expected what benchmarks/image_trials.py writes") from error

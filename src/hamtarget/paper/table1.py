@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from hamtarget.paper.image_methods import (
     NAMES,
     VARIANT_LENGTHS,
     VARIANTS,
+    Setting,
     check_method,
     chosen_setting,
+    read_settings,
 )
 from hamtarget.paper.image_runs import Run, is_kept, kept_runs, save_run
 from hamtarget.paper.image_scores import quick_map, scores
@@ -40,7 +42,7 @@ _BESIDE = {
 }
 # Methods that are trained with more than one seed, where several are asked for.
 _SEEDED = ("HDT", "CSQ", "OrthoHash")
-_DEFAULT_EPOCHS = 7.0
+_DEFAULT_EPOCHS = 6.0
 _DEFAULT_SIZE = 224
 
 
@@ -53,6 +55,7 @@ class Plan:
         seeds: how many seeds, of the methods that are compared most closely.
         setting: "chosen", or the name of a variant of HDT: "paper", to the letter; "lookup", for search within 2 bits.
         epochs, size: see `Run`.
+        settings: of methods and lengths, in place of those that are chosen in the code.
     """
 
     methods: tuple[str, ...] = ()
@@ -62,6 +65,7 @@ class Plan:
     setting: str = "chosen"
     epochs: float = _DEFAULT_EPOCHS
     size: int = _DEFAULT_SIZE
+    settings: Mapping[tuple[str, int], Setting] | None = None
 
     def __post_init__(self) -> None:
         for method in self.methods:
@@ -100,7 +104,8 @@ class Plan:
         return runs
 
     def _run(self, method: str, n_bits: int, task: str, seed: int) -> Run:
-        setting = chosen_setting(method, n_bits)
+        chosen = () if self.settings is None else (self.settings,)
+        setting = chosen_setting(method, n_bits, *chosen)
         # A method that is not trained sees images once, and has nothing to set.
         epochs = self.epochs if method in METHODS else 0
         return Run(method, n_bits, task, setting, epochs, self.size, seed)
@@ -192,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tasks", nargs="*", default=[], help=f"only these: {', '.join(TASKS)}")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of the methods that are compared most closely")
     parser.add_argument("--setting", default="chosen", help=f"chosen, or a variant of HDT: {', '.join(VARIANTS)}")
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="take settings from a file of image_trials.py")
     parser.add_argument("--epochs", type=float, default=_DEFAULT_EPOCHS, help="how often each image is seen")
     parser.add_argument("--size", type=int, default=_DEFAULT_SIZE, help="pixels of a side that the network sees")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
@@ -207,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.setting,
             given.epochs,
             given.size,
+            None if given.settings is None else read_settings(given.settings),
         )
         if given.data is not None:
             if given.weights is None:
