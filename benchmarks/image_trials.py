@@ -7,8 +7,8 @@
 The first form fine-tunes the whole network for a few epochs, with the same number of trials for every method and
 length: two choices of what the loss has to set, times two rates of the backbone. The second trains a linear head on
 frozen features of the backbone, which are computed once and kept: two choices times two rates of the head. The third
-is for looking around: one change of HDT's setting at a time, with the strongest other methods beside it. None looks at
-the queries: of the 10,000 rows to learn from, 8,000 are trained on, 1,500 are the database and 500 the queries.
+is for looking around: one change of HDT's setting at a time. None looks at the queries: of the 10,000 rows to learn
+from, 8,000 are trained on, 1,500 are the database and 500 the queries.
 
 What the few candidates are is itself a choice. Those of other methods are their papers' and one more value; DHN's mean
 per kind of pair, without which it is worse by half, and HDT's radii and sharpness were found by looking at the same
@@ -34,7 +34,7 @@ from hamtarget.files import write_atomically
 from hamtarget.learn import FineTuner, one_thread
 from hamtarget.learn.networks import Standardize
 from hamtarget.paper.image_bench import ImageBench, open_bench
-from hamtarget.paper.image_methods import LENGTHS, METHODS, VARIANT_LENGTHS, VARIANTS, Setting, chosen_setting, radii
+from hamtarget.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting
 from hamtarget.paper.image_runs import Run
 from hamtarget.paper.image_scores import scores
 from hamtarget.paper.image_tasks import LabelledImages, Task
@@ -83,34 +83,20 @@ def head_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Tria
 
 
 def pilot_trials(n_bits: int) -> Iterator[Trial]:
-    """The trials of the third form: HDT, then each of its settings changed, then others."""
-    loss = dict(chosen_setting("HDT", n_bits).loss)
-    base = Setting(learning_rate=2e-3, backbone_rate=0.05, batch_size=256, group_size=4, loss=loss)
-    others = ("OrthoHash", "CSQ")
+    """The trials of the third form: HDT as it is chosen, then each of its settings changed."""
+    base = chosen_setting("HDT", n_bits)
+    weight = {16: 50.0}.get(n_bits, 200.0)
     yield "HDT", n_bits, base
-    for method in (*others, "DBR"):
-        yield method, n_bits, replace(base, loss=chosen_setting(method, n_bits).loss)
-    if n_bits in VARIANT_LENGTHS["lookup"]:
-        yield "HDT", n_bits, replace(base, loss=VARIANTS["lookup"].loss)
-    for factor in (0.02, 0.1, 0.2):
-        yield "HDT", n_bits, replace(base, backbone_rate=factor)
-        for method in others:
-            loss_of_other = chosen_setting(method, n_bits).loss
-            yield method, n_bits, replace(base, backbone_rate=factor, loss=loss_of_other)
-    for weight in (1.0, 4.0):
-        yield "HDT", n_bits, replace(base, loss={**loss, "proxy_weight": weight})
-    yield "HDT", n_bits, replace(base, loss={**loss, "proxy_weight": 1.0, "learned_proxies": False})
-    for weight in (20.0, 1000.0):
-        yield "HDT", n_bits, replace(base, loss={**loss, "dissimilar_weight": weight})
-    dense = tuple(range(0, n_bits // 3, max(1, n_bits // 16)))
-    for other in (dense, radii(n_bits)[:2], (2,)):
-        yield "HDT", n_bits, replace(base, loss={**loss, "radius": other})
-    for batch in (128, 512, 1024):
-        yield "HDT", n_bits, replace(base, batch_size=batch)
+    for factor in (0.4, 2.0, 4.0):
+        yield "HDT", n_bits, replace(base, loss={**base.loss, "dissimilar_weight": factor * weight})
+    for sharpness in (1.5, 3.0):
+        yield "HDT", n_bits, replace(base, loss={**base.loss, "sharpness": sharpness})
+    yield "HDT", n_bits, replace(base, loss={**base.loss, "proxy_weight": 2.0 * base.loss["proxy_weight"]})
+    yield "HDT", n_bits, replace(base, learning_rate=4e-3, backbone_rate=0.025)
     for group in (2, 8):
         yield "HDT", n_bits, replace(base, group_size=group)
-    yield "HDT", n_bits, replace(base, loss={**loss, "sharpness": 4.0})
-    yield "HDT", n_bits, replace(base, learning_rate=5e-3)
+    dense = tuple(range(0, n_bits * 5 // 16 + 1, max(1, n_bits // 16)))
+    yield "HDT", n_bits, replace(base, loss={**base.loss, "radius": dense})
 
 
 def features_bench(path: Path, data: Path | None, weights: Path | None, size: int) -> ImageBench:

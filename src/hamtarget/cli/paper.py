@@ -59,10 +59,10 @@ def table1(
         list[str] | None, typer.Option(help="Only this task: whole, unseen (classes) or mosaic; repeatable.")
     ] = None,
     setting: Annotated[
-        str, typer.Option(help="chosen; or of HDT: paper (to the letter), lookup (within 2 bits).")
+        str, typer.Option(help="chosen; or of HDT: paper (to the letter), lookup (within 2 bits); or all.")
     ] = "chosen",
     size: Annotated[int, typer.Option(min=64, metavar="N", help="Pixels of a side that the network sees.")] = 224,
-    epochs: Annotated[float, typer.Option(metavar="E", help="How often each image is seen.")] = 7.0,
+    epochs: Annotated[float, typer.Option(metavar="E", help="How often each image is seen.")] = 6.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds of the methods compared most closely.")] = 1,
     minutes: Annotated[float | None, typer.Option(metavar="M", help="Begin no run that would end later.")] = None,
     workers: Annotated[int, typer.Option(min=0, metavar="N", help="Processes that decode images.")] = 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,13 +83,18 @@ UNTRAINED = ("ITQ", "LSH")
 NAMES = (*METHODS, *UNTRAINED)
 LENGTHS = (16, 32, 64)
 
-# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py with as many trials for each method;
-# they are in benchmarks/results/table1/trials.json.
+# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py --fine-tune with as many trials for
+# each method, which are in benchmarks/results/table1/trials.json.
 _CHOSEN: dict[tuple[str, int], Setting] = {
-    ("HDT", 32): Setting(),
-    ("DBR", 32): Setting(loss={"slope": 0.5}),
+    ("HDT", 32): Setting(loss={"proxy_weight": 4.0}),
+    ("HDT", 64): Setting(loss={"proxy_weight": 12.0}),
+    ("DBR", 32): Setting(backbone_rate=0.02, loss={"slope": 0.5}),
+    ("DBR", 64): Setting(backbone_rate=0.02, loss={"slope": 1.0}),
+    ("HashNet", 32): Setting(loss={"product_scale": 10.0}),
+    ("HashNet", 64): Setting(backbone_rate=0.02, loss={"product_scale": 10.0}),
     ("DHN", 32): Setting(loss={"quantization_weight": 0.1, "pair_average": "per_kind"}),
-    ("CSQ", 32): Setting(loss={"quantization_weight": 0.05}),
+    ("CSQ", 32): Setting(backbone_rate=0.02, loss={"quantization_weight": 0.05}),
+    ("OrthoHash", 32): Setting(backbone_rate=0.02),
 }
 # HDT for other purposes: the paper to the letter (its source names batch and group), and codes to be looked up within
 # 2 bits rather than ranked.
@@ -124,16 +129,20 @@ def chosen_setting(method: str, n_bits: int, chosen: Mapping[tuple[str, int], Se
     return chosen[method, min(tried, key=lambda bits: abs(bits - n_bits))]
 
 
-def read_settings(path: Path) -> dict[tuple[str, int], Setting]:
-    """The best setting of each method and length that a file of benchmarks/image_trials.py has.
+def read_settings(paths: Sequence[Path]) -> dict[tuple[str, int], Setting]:
+    """The best setting of each method and length in files of benchmarks/image_trials.py; later files go before.
 
     Raises:
         FileError: there is no such file. CorruptFileError: it holds something else.
     """
-    try:
-        winners = json.loads(path.read_text(encoding="utf-8"))["winners"]
-        return {(winner["method"], winner["n_bits"]): Setting(**winner["setting"]) for winner in winners}
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(f"{path} holds no trials; expected what benchmarks/image_trials.py writes") from error
+    settings = {}
+    for path in paths:
+        try:
+            for winner in json.loads(path.read_text(encoding="utf-8"))["winners"]:
+                settings[winner["method"], winner["n_bits"]] = Setting(**winner["setting"])
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            wanted = "expected what benchmarks/image_trials.py writes"
+            raise CorruptFileError(f"{path} holds no trials; {wanted}") from error
+    return settings

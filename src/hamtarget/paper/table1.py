@@ -53,7 +53,8 @@ class Plan:
     Attributes:
         methods, lengths, tasks: only these.
         seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", or the name of a variant of HDT: "paper", to the letter; "lookup", for search within 2 bits.
+        setting: "chosen", or the name of a variant of HDT: "paper", to the letter; "lookup", for search within 2 bits;
+            or "all" of these.
         epochs, size: see `Run`.
         settings: of methods and lengths, in place of those that are chosen in the code.
     """
@@ -73,19 +74,28 @@ class Plan:
         for task in self.tasks:
             if task not in TASKS:
                 raise InputError(f"task is {task!r}; expected one of {', '.join(TASKS)}")
-        if self.setting not in ("chosen", *VARIANTS):
-            raise InputError(f"setting is {self.setting!r}; expected one of chosen, {', '.join(VARIANTS)}")
+        if self.setting not in ("chosen", "all", *VARIANTS):
+            raise InputError(f"setting is {self.setting!r}; expected one of chosen, all, {', '.join(VARIANTS)}")
         if self.seeds < 1 or self.epochs <= 0:
             raise InputError(f"seeds is {self.seeds} and epochs {self.epochs}; expected 1 or more, and above 0")
 
     def runs(self) -> list[Run]:
-        """The runs in the order of their weight: the table first, then other tasks, then more seeds."""
+        """The runs in the order of their weight: the table first, then other tasks, variants, and more seeds."""
         if self.setting in VARIANTS:
-            return [
-                replace(self._run("HDT", n_bits, "whole", seed), setting=VARIANTS[self.setting], variant=self.setting)
-                for seed in range(self.seeds)
-                for n_bits in self.lengths or VARIANT_LENGTHS[self.setting]
-            ]
+            return self._variants((self.setting,))
+        first, more = self._chosen()
+        return [*first, *(self._variants(tuple(VARIANTS)) if self.setting == "all" else ()), *more]
+
+    def _variants(self, names: tuple[str, ...]) -> list[Run]:
+        return [
+            replace(self._run("HDT", n_bits, "whole", seed), setting=VARIANTS[name], variant=name)
+            for name in names
+            for seed in range(self.seeds if self.setting != "all" else 1)
+            for n_bits in self.lengths or VARIANT_LENGTHS[name]
+        ]
+
+    def _chosen(self) -> tuple[list[Run], list[Run]]:
+        """Runs with the first seed, and with more."""
         cells = [("whole", n_bits, method) for n_bits in self.lengths or LENGTHS for method in NAMES]
         for task, (n_bits, methods) in _BESIDE.items():
             cells += [(task, n_bits, method) for method in methods if not self.lengths or n_bits in self.lengths]
@@ -94,14 +104,14 @@ class Plan:
             for task, n_bits, method in cells
             if (not self.tasks or task in self.tasks) and (not self.methods or method in self.methods)
         ]
-        runs = [self._run(method, n_bits, task, 0) for task, n_bits, method in wanted]
-        runs += [
+        first = [self._run(method, n_bits, task, 0) for task, n_bits, method in wanted]
+        more = [
             self._run(method, n_bits, task, seed)
             for seed in range(1, self.seeds)
             for task, n_bits, method in wanted
             if task == "whole" and method in (self.methods or _SEEDED) and method in METHODS
         ]
-        return runs
+        return first, more
 
     def _run(self, method: str, n_bits: int, task: str, seed: int) -> Run:
         chosen = () if self.settings is None else (self.settings,)
@@ -196,8 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bits", nargs="*", type=int, default=[], help="only codes of these lengths")
     parser.add_argument("--tasks", nargs="*", default=[], help=f"only these: {', '.join(TASKS)}")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of the methods that are compared most closely")
-    parser.add_argument("--setting", default="chosen", help=f"chosen, or a variant of HDT: {', '.join(VARIANTS)}")
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="take settings from a file of image_trials.py")
+    parser.add_argument("--setting", default="chosen", help=f"chosen, a variant of HDT ({', '.join(VARIANTS)}), or all")
+    parser.add_argument(
+        "--settings", type=Path, nargs="*", metavar="FILE", help="settings from files of image_trials.py"
+    )
     parser.add_argument("--epochs", type=float, default=_DEFAULT_EPOCHS, help="how often each image is seen")
     parser.add_argument("--size", type=int, default=_DEFAULT_SIZE, help="pixels of a side that the network sees")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
@@ -213,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.setting,
             given.epochs,
             given.size,
-            None if given.settings is None else read_settings(given.settings),
+            read_settings(given.settings) if given.settings else None,
         )
         if given.data is not None:
             if given.weights is None:
