@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING, Any
 from hamtarget.protocol import Encoder
 
 if TYPE_CHECKING:
+    from hamtarget.encoders import open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
+    from hamtarget.onnx_encoder import OnnxEncoder
     from hamtarget.search import FlatIndex, MultiIndex
 
 __version__ = "0.1.0"
 
-__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel", "MultiIndex"]
+__all__ = [
+    "Encoder",
+    "FlatIndex",
+    "HammingTargetLoss",
+    "HashEncoder",
+    "HashModel",
+    "MultiIndex",
+    "OnnxEncoder",
+    "open_encoder",
+]
 
 _HOMES = {
     "FlatIndex": "hamtarget.search",
@@ -25,6 +36,8 @@ _HOMES = {
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
     "MultiIndex": "hamtarget.search",
+    "OnnxEncoder": "hamtarget.onnx_encoder",
+    "open_encoder": "hamtarget.encoders",
 }
 
 

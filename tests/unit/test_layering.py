@@ -10,26 +10,31 @@ import pytest
 import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
-GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "planning", "protocol"}
+GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
 MAY_IMPORT = {
     **{name: GROUND for name in GROUND},
     "_native": set(),
     "data": GROUND,
     "search": GROUND | {"_native"},
     "learn": GROUND,
+    "onnx_encoder": GROUND,
+    "encoders": GROUND | {"learn", "onnx_encoder"},
+    "sklearn": GROUND | {"learn"},
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
     "demo": GROUND | {"baselines", "data", "learn", "paper", "search"},
     # Everything but the demo; and nobody imports cli.
-    "cli": GROUND | {"baselines", "data", "learn", "paper", "search"},
+    "cli": GROUND | {"baselines", "data", "encoders", "learn", "paper", "search"},
 }
 # Packages from outside; "" stands for every layer that is not named.
 OUTSIDE = {
     "": {"numpy"},
     "baselines": {"numpy", "faiss"},
     "data": {"numpy", "h5py"},
-    "learn": {"numpy", "safetensors", "torch", "triton"},
+    "learn": {"numpy", "onnx", "safetensors", "torch", "triton"},
+    "onnx_encoder": {"numpy", "onnxruntime"},
     "paper": {"numpy", "matplotlib"},
+    "sklearn": {"numpy", "sklearn"},
     "demo": {"numpy", "matplotlib", "rich"},
     "cli": {"numpy", "rich", "typer"},
 }
@@ -77,7 +82,12 @@ def test_the_rules_see_every_layer():
     ("module", "absent"),
     [
         ("hamtarget", ["torch", "hamtarget._native", "matplotlib", "rich"]),
-        ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "torchvision", "triton"]),
+        ("hamtarget.encoders", ["torch", "onnxruntime", "hamtarget._native"]),
+        ("hamtarget.onnx_encoder", ["torch", "onnx", "onnxruntime", "hamtarget._native"]),
+        (
+            "hamtarget.learn",
+            ["hamtarget._native", "onnx", "onnxruntime", "hamtarget.search", "matplotlib", "torchvision", "triton"],
+        ),
         ("hamtarget.search", ["torch"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
