@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+if TYPE_CHECKING:
+    # The command shows its help without waiting for numpy.
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Progress = Callable[[int, int], None]
 """Called now and then, and at the end, with how much is done and how much there is."""

@@ -34,7 +34,7 @@ def errors_in_one_line() -> Iterator[None]:
         reason = error.strerror or str(error)
         _end(f"{error.filename}: {reason}" if error.filename else reason, FAILED, error)
     except KeyboardInterrupt as error:
-        _end("interrupted", INTERRUPTED, error)
+        _end(str(error) or "interrupted", INTERRUPTED, error)
 
 
 class CommandGroup(TyperGroup):

@@ -147,6 +147,7 @@ class HashEncoder:
         augment: Callable[[Tensor], Tensor] | None = None,
         progress: Callable[[Progress], None] | None = None,
         checkpoint: str | Path | None = None,
+        checkpoint_every: int = 500,
         log: str | Path | None = None,
     ) -> Self:
         """The encoder itself, trained on `inputs`; an interrupted call leaves it as it was.
@@ -160,6 +161,7 @@ class HashEncoder:
             augment: changes a batch of inputs at random.
             progress: called with a `Progress` now and then.
             checkpoint: a file to resume from and to save to.
+            checkpoint_every: steps between two such saves.
             log: a file that gets one JSON line a record.
 
         Raises:
@@ -175,6 +177,7 @@ class HashEncoder:
             weight_decay=self.weight_decay,
             precision=self.precision,
             patience=self.patience,
+            checkpoint_every=checkpoint_every,
             seed=self.seed,
         )
         tensor = as_tensor(inputs)
