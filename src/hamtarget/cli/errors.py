@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 
 from hamtarget.errors import HamtargetError
 
+FOUND = 1
+"""Exit code of a command that did its work, and found something amiss: damage, images that cannot be read."""
 FAILED = 2
 """Exit code of a command that was given something it cannot use; wrong options have the same."""
 INTERRUPTED = 130

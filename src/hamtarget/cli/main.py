@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import encode, evaluate, paper, plan, train
+from hamtarget.cli import dups, encode, evaluate, index, info, paper, plan, search, train, verify
 from hamtarget.cli.errors import CommandGroup
 
 app = typer.Typer(
@@ -21,6 +21,11 @@ app = typer.Typer(
 # One line for each verb, in the order in which one meets them.
 app.command(epilog="Example: hamtarget train photos --model model --bits 32 --radius 2")(train.train)
 app.command(epilog="Example: hamtarget encode model photos --out codes.npy")(encode.encode)
+app.command(epilog="Example: hamtarget index store photos --model model")(index.index)
+app.command(epilog="Example: hamtarget search store photo.jpg --nearest 5")(search.search)
+app.command(epilog="Example: hamtarget dups store --radius 2 --groups")(dups.dups)
+app.command(epilog="Example: hamtarget verify store")(verify.verify)
+app.command(epilog="Example: hamtarget info store")(info.info)
 app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")(evaluate.evaluate)
 app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
 app.add_typer(paper.app, name="paper")
