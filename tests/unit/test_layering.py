@@ -16,6 +16,8 @@ MAY_IMPORT = {
     "_native": set(),
     "data": GROUND,
     "search": GROUND | {"_native"},
+    "encoders": GROUND | {"learn"},
+    "store": GROUND | {"data", "encoders", "search"},
     "learn": GROUND,
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
