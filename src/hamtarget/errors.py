@@ -5,7 +5,8 @@
     |   |-- ShapeError               wrong number of dimensions, rows or columns
     |   |-- DtypeError (TypeError)   wrong element type
     |   |-- NotFiniteError           NaN or infinity where numbers are needed
-    |   `-- SimilarityError          the similarity cannot form the groups that were asked for
+    |   |-- SimilarityError          the similarity cannot form the groups that were asked for
+    |   `-- ImageError               an image is damaged, too large, or none
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
     |   |-- UnsupportedFileError     whole, but of a version or format that this one cannot read
@@ -45,6 +46,10 @@ class NotFiniteError(InputError):
 
 class SimilarityError(InputError):
     """The similarity cannot form the groups that were asked for."""
+
+
+class ImageError(InputError):
+    """An image is damaged, too large, or none."""
 
 
 class FileError(HamtargetError):
