@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
     from hamtarget.onnx_encoder import OnnxEncoder
     from hamtarget.search import FlatIndex, MultiIndex
+    from hamtarget.store import Store
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "HashModel",
     "MultiIndex",
     "OnnxEncoder",
+    "Store",
     "open_encoder",
 ]
 
@@ -37,6 +39,7 @@ _HOMES = {
     "HashModel": "hamtarget.learn",
     "MultiIndex": "hamtarget.search",
     "OnnxEncoder": "hamtarget.onnx_encoder",
+    "Store": "hamtarget.store",
     "open_encoder": "hamtarget.encoders",
 }
 

@@ -12,7 +12,7 @@ import typer
 from hamtarget.cli.errors import FOUND
 from hamtarget.cli.options import AsJson, Batch, Key, Source, StorePath, Workers
 from hamtarget.cli.output import note, write_json
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.progress import Telling, progress_on_stderr
 from hamtarget.cli.records import Record, Records, open_records
 from hamtarget.errors import FileError, InputError
 
@@ -39,7 +39,9 @@ def index(
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="R", help="Usual search radius of a new store; the model's or 2.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")
+    ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
     batch: Batch = 1024,
@@ -128,7 +130,7 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
 
 
 def _open_or_create(
-    path: Path, model: Path | None, bits: int | None, radius: int | None, first: Record | None, tell: object
+    path: Path, model: Path | None, bits: int | None, radius: int | None, first: Record | None, tell: Telling
 ) -> Store:
     from hamtarget.encoders import open_encoder
     from hamtarget.store import Store

@@ -117,7 +117,9 @@ def _vectors(path: Path) -> dict[str, Any]:
 def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "none" if value is None else ", ".join(map(printable, value)) if isinstance(value, list) else printable(value)
+    return (
+        "none" if value is None else ", ".join(map(printable, value)) if isinstance(value, list) else printable(value)
+    )
 
 
 _KINDS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}

@@ -71,7 +71,7 @@ def search(
                 several |= any(row[0] != rows[0][0] for row in rows[-1:])
         if as_json:
             return
-        columns = (Column("query"), Column("id"), Column("distance", number=True), Column("payload"))
+        columns: list[Column] = [Column("query"), Column("id"), Column("distance", number=True), Column("payload")]
         # One query need not be named in every row.
         shown = slice(None) if several else slice(1, None)
         write_table(columns[shown], [row[shown] for row in rows])
@@ -128,10 +128,12 @@ def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) 
 
 def _stored(store: Store, text: str) -> Record:
     """The item of this id; digits are taken for a string first, then for an integer."""
+    import numpy as np
+
     for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
         (item,) = store.get([id])
         if item is not None:
-            return Record(id, code=bytes(item.code))
+            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes())
     raise InputError(f"{store.path} has no item {text!r}")
 
 

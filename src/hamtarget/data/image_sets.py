@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,7 +59,13 @@ class PackedImages(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, row: Any) -> Any:
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> PackedImages: ...
+
+    def __getitem__(self, row: int | slice) -> bytes | PackedImages:
         if isinstance(row, slice):
             return self.take(np.arange(len(self))[row])
         return self._data[self._starts[row] : self._ends[row]].tobytes()
@@ -104,13 +110,25 @@ class ImageSet:
         return len(self.sources)
 
     def take(self, rows: ArrayLike) -> ImageSet:
-        """The images of some rows, in that order."""
-        chosen = np.asarray(rows)
+        """The images of some rows, in that order.
+
+        Args:
+            rows: row numbers, or True and False for each image.
+
+        Raises:
+            InputError: there is no such row.
+        """
+        # An empty list would be one of floats.
+        wanted = np.asarray(rows) if np.size(rows) else np.zeros(0, dtype=np.int64)
+        try:
+            chosen = np.arange(len(self))[wanted]
+        except IndexError as error:
+            raise InputError(f"rows do not fit a set of {len(self):,} images: {error}") from error
         sources: Sequence[ImageSource]
         if isinstance(self.sources, PackedImages):
             sources = self.sources.take(chosen)
         else:
-            sources = [self.sources[row] for row in np.arange(len(self))[chosen]]
+            sources = [self.sources[row] for row in chosen]
         return ImageSet(sources, None if self.labels is None else self.labels[chosen], self.class_names)
 
     def decode(self, shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None) -> DecodedImages:
