@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hamtarget.cli.errors import FOUND
-from hamtarget.cli.options import AsJson, Batch, Key, Source, StorePath, Workers
+from hamtarget.cli.options import AsJson, Key, Source, StorePath, Workers
 from hamtarget.cli.output import note, write_json
 from hamtarget.cli.progress import Telling, progress_on_stderr
 from hamtarget.cli.records import Record, Records, open_records
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hamtarget.protocol import TrainedEncoder
     from hamtarget.store import Store
 
+# What an interruption makes undone: a second's work or so.
+_IMAGES_AT_ONCE = 1024
+_ROWS_AT_ONCE = 16_384
 # Unreadable images that are named one by one.
 _NAMED = 10
 # Random inputs by whose codes two models are told apart, and how many bits may differ by rounding alone.
@@ -44,7 +47,9 @@ def index(
     ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
-    batch: Batch = 1024,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Rows put at a time; by default 1,024 images, else 16,384.")
+    ] = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -58,6 +63,8 @@ def index(
         # The first record tells how long codes are, where neither the store nor an option does.
         first, records = _peeked(records)
         opened = _open_or_create(store, model, bits, radius, first, tell)
+    if batch is None:
+        batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
     with opened:
         counts = _Counts()
         try:

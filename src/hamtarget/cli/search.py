@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hamtarget.store import Store
 
 _QUERIES_AT_ONCE = 256
+_NEAREST = 10
 
 
 def search(
@@ -60,55 +62,55 @@ def search(
     with progress_on_stderr("Building the index") as tell:
         opened = Store.open(store, read_only=True, progress=tell)
     with opened:
-        wanted = _parse_filter(filter or [])
-        several = len(queries or []) + len(id or []) > 1
+        wanted = _Wanted(radius, k or _NEAREST, limit, _parse_filter(filter or []))
         rows: list[tuple[str, ...]] = []
-        for query, hits in _found(opened, queries or [], id or [], key, radius, k or 10, limit, wanted):
-            if as_json:
-                write_json({"query": query, "hits": hits})
-            else:
-                rows += [_row(query, hit) for hit in hits]
-                several |= any(row[0] != rows[0][0] for row in rows[-1:])
+        for batch in _batches(opened, queries or [], id or [], key):
+            for query, hits in _found(opened, batch, wanted):
+                if as_json:
+                    write_json({"query": query, "hits": hits})
+                else:
+                    rows += [_row(query, hit) for hit in hits]
         if as_json:
             return
+        several = len(queries or []) + len(id or []) > 1 or len({row[0] for row in rows}) > 1
         columns: list[Column] = [Column("query"), Column("id"), Column("distance", number=True), Column("payload")]
         # One query need not be named in every row.
         shown = slice(None) if several else slice(1, None)
         write_table(columns[shown], [row[shown] for row in rows])
 
 
-def _found(
-    store: Store,
-    queries: list[str],
-    ids: list[str],
-    key: str | None,
-    radius: int | None,
-    k: int,
-    limit: int | None,
-    filter: dict[str, Any],
-) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
-    """Each query's name, and its hits."""
+@dataclass(frozen=True)
+class _Wanted:
+    """What hits are asked for: those within a radius, or the k nearest where there is none."""
+
+    radius: int | None
+    k: int
+    limit: int | None
+    filter: dict[str, Any]
+
+
+def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
+    """The name of each query of a batch, and its hits."""
     from hamtarget.cli.encoding import encode_records
 
-    for batch in _batches(store, queries, ids, key):
-        encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
-        encoded = encode_records(batch, encoder, n_bits=store.n_bits)
-        if encoded.broken:
-            raise ImageError(next(iter(encoded.broken.values())))
-        found: Any
-        if radius is not None:
-            found = store.search(radius=radius, code=encoded.codes, limit=limit, filter=filter)
-        else:
-            found = store.nearest(k=k, code=encoded.codes, filter=filter)
-        for record, hits in zip(encoded.records, found, strict=True):
-            payloads = store.payloads([hit.id for hit in hits])
-            yield (
-                record.id,
-                [
-                    {"id": hit.id, "distance": hit.distance, "payload": payload}
-                    for hit, payload in zip(hits, payloads, strict=True)
-                ],
-            )
+    encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
+    encoded = encode_records(batch, encoder, n_bits=store.n_bits)
+    if encoded.broken:
+        raise ImageError(next(iter(encoded.broken.values())))
+    found: Any
+    if wanted.radius is not None:
+        found = store.search(radius=wanted.radius, code=encoded.codes, limit=wanted.limit, filter=wanted.filter)
+    else:
+        found = store.nearest(k=wanted.k, code=encoded.codes, filter=wanted.filter)
+    for record, hits in zip(encoded.records, found, strict=True):
+        payloads = store.payloads([hit.id for hit in hits])
+        yield (
+            record.id,
+            [
+                {"id": hit.id, "distance": hit.distance, "payload": payload}
+                for hit, payload in zip(hits, payloads, strict=True)
+            ],
+        )
 
 
 def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
