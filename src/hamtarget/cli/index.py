@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -144,8 +145,11 @@ def _open_or_create(
 
     encoder = None if model is None else open_encoder(model)
     if (path / "store.db").exists():
-        store = Store.open(path, progress=tell)
-        _check_same(store, encoder, bits, radius)
+        with ExitStack() as stack:
+            store = stack.enter_context(Store.open(path, progress=tell))
+            _check_same(store, encoder, bits, radius)
+            # Only a store that is not wanted is closed here.
+            stack.pop_all()
         return store
     if encoder is None and bits is None:
         if first is None or first.code is None:

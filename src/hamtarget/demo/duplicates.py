@@ -73,7 +73,7 @@ def find_duplicates(
     copies = np.arange(n_images, len(images))
     with new_store(folder, encoder) as store:
         store.put_rows(np.arange(len(images)), inputs=_flat(images))
-        pairs = {(pair.a, pair.b) for pair in store.near_duplicates(RADIUS)}
+        pairs = {(int(pair.a), int(pair.b)) for pair in store.near_duplicates(RADIUS)}
     planted = list(zip(originals.tolist(), copies.tolist(), strict=True))
     found = [pair for pair in planted if pair in pairs]
     return DuplicateCount(
