@@ -28,6 +28,7 @@ FIRST_NAMED_ROW = 2**62
 _MAX_SHOWN = 60
 _MAX_CHARACTER_BYTES = 4
 _ROW = struct.Struct("<q")
+_ROW_AND_CHANGE = struct.Struct("<qq")
 
 Payload = Mapping[str, Any]
 
@@ -164,12 +165,17 @@ def shorten(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None) -> int:
+def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int) -> int:
     """CRC-32 of all that a row holds; codes are of one length, and so are embeddings."""
-    whole = _ROW.pack(row) + code
+    whole = _ROW_AND_CHANGE.pack(row, changed) + code
     if embedding is not None:
         whole += b"e" + embedding
     return zlib.crc32(whole if payload is None else whole + b"p" + payload)
+
+
+def trace_checksum(row: int, changed: int) -> int:
+    """CRC-32 of the trace of a deleted item."""
+    return zlib.crc32(_ROW_AND_CHANGE.pack(row, changed))
 
 
 def name_checksum(row: int, id: Id) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hamtarget.search import Hits
 from hamtarget.store.items import FIRST_NAMED_ROW
-from hamtarget.store.results import StoreHit, StoreHits, StoreQueryHits
+from hamtarget.store.results import Id, StoreHit, StoreHits, StoreQueryHits
 from hamtarget.store.rows import find_ids
 
 
@@ -100,6 +100,20 @@ class Names:
         ids = rows.astype(object)
         ids[has_name] = named
         return ids
+
+    def of_present(self, rows: NDArray[np.int64]) -> dict[int, Id]:
+        """Ids by row, without those of rows that were deleted meanwhile."""
+        rows = np.unique(rows)
+        ids = self.of(rows)
+        if ids is None and self._table is not None:
+            # All that can be learned of them has been.
+            known = np.zeros(len(rows), dtype=bool)
+            known[rows < FIRST_NAMED_ROW] = True
+            has_name = ~known
+            known[has_name] = self._table.is_known[rows[has_name] - self._table.first]
+            rows = rows[known]
+            ids = self.of(rows)
+        return {} if ids is None else dict(zip(rows.tolist(), ids.tolist(), strict=True))
 
     def _of_named(self, rows: NDArray[np.int64], connection: sqlite3.Connection | None) -> NDArray[Any] | None:
         table = self._table

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, TypeGuard
 
 from hamtarget.errors import CorruptFileError
-from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum
+from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum, trace_checksum
 from hamtarget.store.results import Id
 
 # Values looked up by one statement.
@@ -80,7 +80,7 @@ def write_items(
     connection.executemany(
         _UPSERT,
         [
-            (row, code, embedding, payload, changed, row_checksum(row, code, embedding, payload))
+            (row, code, embedding, payload, changed, row_checksum(row, code, embedding, payload, changed))
             for row, code, embedding, payload in zip(rows, codes, all_embeddings, all_payloads, strict=False)
         ],
     )
@@ -90,7 +90,10 @@ def delete_items(connection: sqlite3.Connection, rows: Sequence[int], *, changed
     """Nothing; the items are then gone."""
     connection.executemany("DELETE FROM items WHERE row = ?", ((row,) for row in rows))
     connection.executemany("DELETE FROM names WHERE row = ?", ((row,) for row in rows if row >= FIRST_NAMED_ROW))
-    connection.executemany("INSERT OR REPLACE INTO deleted VALUES (?, ?)", ((row, changed) for row in rows))
+    connection.executemany(
+        "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
+        ((row, changed, trace_checksum(row, changed)) for row in rows),
+    )
 
 
 def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[int]:
@@ -98,8 +101,23 @@ def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[i
     return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
 
 
+def read_deleted(connection: sqlite3.Connection, *, changed_after: int) -> list[int]:
+    """Rows that were deleted after a change and are not there again.
+
+    Raises:
+        CorruptFileError: a trace of one of them is damaged.
+    """
+    gone = []
+    sql = "SELECT row, changed, checksum FROM deleted WHERE changed > ? AND row NOT IN (SELECT row FROM items)"
+    for row, changed, checksum in connection.execute(sql, (changed_after,)):
+        if trace_checksum(row, changed) != checksum:
+            raise CorruptFileError(f"the trace of deleted row {row} is damaged: its checksum is wrong; restore a copy")
+        gone.append(row)
+    return gone
+
+
 # As it lies in the file, payload is checked before it is believed to be text.
-_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), checksum FROM items"
+_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), changed, checksum FROM items"
 
 
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
@@ -144,10 +162,12 @@ def _checked(records: Iterable[Any]) -> Iterator[Record]:
         yield record[:4]
 
 
-def _is_whole(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, checksum: int) -> bool:
+def _is_whole(
+    row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int, checksum: int
+) -> bool:
     try:
-        return row_checksum(row, code, embedding, payload) == checksum
-    except (AttributeError, TypeError):
+        return row_checksum(row, code, embedding, payload, changed) == checksum
+    except TypeError:
         # Damage may have changed a column's type.
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.search import Embeddings
 from hamtarget.store.database import Durability
 
+_CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.
 _RADIUS = 2
 
@@ -37,8 +39,9 @@ class Settings:
     has_encoder: bool = False
 
     def as_texts(self) -> dict[str, str]:
-        """Every setting by name, as JSON."""
-        return {name: json.dumps(value) for name, value in asdict(self).items()}
+        """Every setting by name, as JSON; and the checksum of all of them."""
+        texts = {name: json.dumps(value) for name, value in asdict(self).items()}
+        return {**texts, _CHECKSUM: _checksum(texts)}
 
 
 def read_settings(connection: sqlite3.Connection) -> Settings:
@@ -48,11 +51,18 @@ def read_settings(connection: sqlite3.Connection) -> Settings:
         CorruptFileError: they are not those of a store.
     """
     try:
-        found = {name: json.loads(text) for name, text in connection.execute("SELECT name, value FROM settings")}
+        texts = dict(connection.execute("SELECT name, value FROM settings"))
+        if texts.pop(_CHECKSUM) != _checksum(texts):
+            raise ValueError("their checksum is wrong")
+        found = {name: json.loads(text) for name, text in texts.items()}
         embeddings = found.pop("embeddings")
         return Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"the settings of the store are damaged ({error}); restore the folder") from error
+
+
+def _checksum(texts: dict[str, str]) -> str:
+    return str(zlib.crc32(repr(sorted(texts.items())).encode()))
 
 
 def choose_settings(

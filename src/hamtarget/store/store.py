@@ -21,7 +21,7 @@ from hamtarget.search import Embeddings
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.creation import ENCODER_NAME, create_folder
 from hamtarget.store.database import Durability
-from hamtarget.store.duplicates import close_pairs, connected
+from hamtarget.store.duplicates import close_groups, close_pairs
 from hamtarget.store.engine import Engine
 from hamtarget.store.filters import Filter, where
 from hamtarget.store.inputs import as_batch, encode
@@ -31,7 +31,8 @@ from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreRe
 from hamtarget.store.rows import find_ids, find_rows, read_records, scan_records
 from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 from hamtarget.store.settings import choose_settings
-from hamtarget.store.verification import verify_rows
+from hamtarget.store.state import read_state
+from hamtarget.store.verification import verify_store
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 4096
@@ -171,7 +172,11 @@ class Store:
 
     def __contains__(self, id: object) -> bool:
         """Whether there is an item of this id."""
-        return self.get([check_id(id)])[0] is not None
+        try:
+            wanted = check_id(id)
+        except InputError:
+            return False
+        return self.get([wanted])[0] is not None
 
     def count(self, filter: Filter | None = None) -> int:
         """Number of items, or of those that pass a filter."""
@@ -374,20 +379,18 @@ class Store:
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
         for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
-            left, right = self._engine.ids_of(a), self._engine.ids_of(b)
-            if left is not None and right is not None:
-                yield from map(Pair, left.tolist(), right.tolist(), distances.tolist())
+            ids = self._engine.ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
 
     def duplicate_groups(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> list[list[Id]]:
         """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        index = self._engine.index
-        rows = np.fromiter(index, np.int64, len(index))
-        groups = connected(rows, close_pairs(index, within, threads=threads, progress=progress))
-        named = (self._engine.ids_of(np.array(group, dtype=np.int64)) for group in groups)
-        return [ids.tolist() for ids in named if ids is not None]
+        groups = close_groups(self._engine.index, within, threads=threads, progress=progress)
+        return [ids for group in groups if len(ids := list(self._engine.ids_of(group).values())) > 1]
 
     def compact(self) -> None:
         """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
@@ -398,16 +401,27 @@ class Store:
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
         """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
-        return self._engine.read(lambda connection, index: verify_rows(connection, index, progress=progress))
+        engine = self._engine
+        return engine.read(
+            lambda connection, index: verify_store(connection, index, engine.path, engine.settings, progress=progress)
+        )
 
     def stats(self) -> StoreStats:
         """How much there is of everything."""
         return self._engine.read(self._stats)
 
     def _stats(self, connection: sqlite3.Connection, index: StoreIndex) -> StoreStats:
-        sequence, saved = connection.execute("SELECT sequence, snapshot_sequence FROM state").fetchone()
+        state = read_state(connection)
         disk_bytes = sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
-        return StoreStats(len(index), sequence, self.n_bits, self.radius, saved, index.memory, disk_bytes)
+        return StoreStats(
+            items=len(index),
+            sequence=state.sequence,
+            n_bits=self.n_bits,
+            radius=self.radius,
+            snapshot_sequence=state.snapshot_sequence,
+            index_bytes=index.memory,
+            disk_bytes=disk_bytes,
+        )
 
     def _queries(
         self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
