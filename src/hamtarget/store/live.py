@@ -146,7 +146,7 @@ def build_index(
     n_bits: int,
     radius: int,
     *,
-    substrings: int | None,
+    substrings: int,
     embeddings: Embeddings | None,
     progress: Progress | None,
 ) -> StoreIndex:

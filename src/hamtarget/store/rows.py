@@ -58,6 +58,19 @@ def find_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, I
     return found
 
 
+def find_all_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Id]:
+    """Ids of the rows, all of which are in `items`.
+
+    Raises:
+        CorruptFileError: one of them has no name.
+    """
+    names = find_ids(connection, [row for row in rows if row >= FIRST_NAMED_ROW])
+    try:
+        return [row if row < FIRST_NAMED_ROW else names[row] for row in rows]
+    except KeyError as error:
+        raise CorruptFileError(f"row {error} of the store has no id; restore the folder from a copy") from error
+
+
 def write_names(connection: sqlite3.Connection, names: dict[Id, int]) -> None:
     """Nothing; the ids then have these row numbers."""
     connection.executemany(

@@ -8,9 +8,9 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from hamtarget.codes import check_n_bits, check_radius
+from hamtarget.codes import check_n_bits
 from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.search import Embeddings
+from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.database import Durability
 
 _CHECKSUM = "checksum"
@@ -25,7 +25,7 @@ class Settings:
     Attributes:
         n_bits: bits of a code.
         radius: what a search without a radius of its own looks within.
-        substrings: number of tables of the index; None: radius + 1.
+        substrings: number of tables of the index.
         embeddings: what embeddings are kept with the codes, if any.
         durability: whether a put waits for the disk ("full") or for the operating system ("os").
         has_encoder: whether the folder holds an encoder.
@@ -33,7 +33,7 @@ class Settings:
 
     n_bits: int
     radius: int
-    substrings: int | None = None
+    substrings: int
     embeddings: Embeddings | None = None
     durability: Durability = "full"
     has_encoder: bool = False
@@ -91,6 +91,6 @@ def choose_settings(
         radius = min(radius, n_bits - 1)
     if durability not in get_args(Durability):
         raise InputError(f"durability is {durability!r}; expected 'full' or 'os'")
-    return Settings(
-        n_bits, check_radius(radius, n_bits), substrings, embeddings, durability, has_encoder=encoder is not None
-    )
+    # An empty index knows what settings there can be.
+    index = MultiIndex(n_bits, radius, substrings=substrings, embeddings=embeddings)
+    return Settings(n_bits, radius, index.substrings, embeddings, durability, has_encoder=encoder is not None)

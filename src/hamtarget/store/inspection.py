@@ -1,4 +1,4 @@
-"""Checking a store: the database by SQLite, every row by its checksum, the index by the rows."""
+"""Looking into a store: how much there is, and whether database, checksums, rows and index are as they should be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hamtarget.protocol import Progress
 from hamtarget.search import MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.live import put_of
-from hamtarget.store.results import StoreReport
+from hamtarget.store.results import StoreReport, StoreStats
 from hamtarget.store.rows import scan_unchecked
 from hamtarget.store.settings import Settings
 from hamtarget.store.snapshot import read_snapshot
@@ -30,6 +30,20 @@ class _Problems:
         self.count += 1
         if self.count <= _MOST_TOLD:
             self.first.append(problem)
+
+
+def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings) -> StoreStats:
+    """How much there is of everything."""
+    state = read_state(connection)
+    return StoreStats(
+        items=len(index),
+        sequence=state.sequence,
+        n_bits=settings.n_bits,
+        radius=settings.radius,
+        snapshot_sequence=state.snapshot_sequence,
+        index_bytes=index.memory,
+        disk_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+    )
 
 
 def verify_store(
