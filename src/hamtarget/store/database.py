@@ -21,6 +21,7 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.filters import within
+from hamtarget.store.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
 # "HAMT", where `file` and other tools look for it.
@@ -49,7 +50,8 @@ CREATE TABLE state (
     next_row INTEGER NOT NULL,
     forgotten INTEGER NOT NULL,
     snapshot TEXT,
-    snapshot_sequence INTEGER
+    snapshot_sequence INTEGER,
+    checksum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE items (
     row INTEGER PRIMARY KEY,
@@ -61,7 +63,7 @@ CREATE TABLE items (
 ) STRICT;
 CREATE INDEX items_by_change ON items (changed);
 CREATE TABLE names (row INTEGER PRIMARY KEY, id ANY NOT NULL UNIQUE, checksum INTEGER NOT NULL) STRICT;
-CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL) STRICT;
+CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE INDEX deleted_by_change ON deleted (changed);
 """
 
@@ -77,7 +79,7 @@ def create_database(path: Path, settings: dict[str, str], next_row: int) -> None
         )
         with transaction(connection):
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            connection.execute("INSERT INTO state VALUES (1, 0, ?, 0, NULL, NULL)", (next_row,))
+            write_state(connection, State(0, next_row, 0))
     finally:
         connection.close()
 
@@ -104,7 +106,7 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
             raise UnsupportedFileError(
                 f"{path} has version {version}; this hamtarget reads up to {SCHEMA_VERSION}: install a later one"
             )
-        connection.execute("SELECT sequence FROM state").fetchone()
+        read_state(connection)
     except BaseException:
         connection.close()
         raise

@@ -6,16 +6,19 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.protocol import Progress
+from hamtarget.store.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.database import (
     DATABASE_NAME,
     Readers,
@@ -27,9 +30,10 @@ from hamtarget.store.database import (
 from hamtarget.store.live import StoreIndex
 from hamtarget.store.lock import WriterLock
 from hamtarget.store.names import Names, plain
-from hamtarget.store.results import StoreHits, StoreQueryHits
+from hamtarget.store.results import Id, StoreHits, StoreQueryHits
 from hamtarget.store.settings import read_settings
 from hamtarget.store.snapshot import catch_up, open_index, save_index
+from hamtarget.store.state import read_state
 from hamtarget.store.writing import Writing
 
 T = TypeVar("T")
@@ -40,6 +44,7 @@ _UNSAVED_ROWS = 200_000
 _UNSAVED_SHARE = 0.5
 # What saw the index in the middle of a change is done again; at last while nothing may change.
 _FREE_TRIES = 3
+_LOOK_SECONDS = 0.05
 
 
 class Engine:
@@ -50,15 +55,13 @@ class Engine:
         read_only: whether it was opened for reading only.
         file: the database.
         settings: what the store was made for.
-        saved_sequence: the last change that the saved index knows of.
     """
 
     def __init__(self, path: Path, *, read_only: bool, progress: Progress | None) -> None:
         self.path = path
         self.read_only = read_only
         self.file = path / DATABASE_NAME
-        self._process = os.getpid()
-        self._closed = False
+        self._unusable = ""
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
         self._watch_lock = threading.Lock()
@@ -74,26 +77,29 @@ class Engine:
                 self.settings = read_settings(self._connection)
                 if not read_only:
                     set_durability(self._connection, self.settings.durability)
-                self._seen = self._data_version()
+                self._seen, self._next_look = self._data_version(), 0.0
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
-                (self.saved_sequence,) = self._connection.execute("SELECT snapshot_sequence FROM state").fetchone()
+                self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
+                self._counter.write(self._live.sequence)
             undo.pop_all()
         self._readers = Readers(self.file)
         self._names = Names(self._readers.one)
+        _tell_of_forks(self)
         self._unsaved_rows = 0
 
     def close(self) -> None:
         """Nothing; the index is saved if it has changed, and another process may write."""
-        if self._closed or self._process != os.getpid():
+        if self._unusable:
             return
         with self._write_lock, self._live.lock:
             self._readers.close()
             try:
-                if not self.read_only and self.saved_sequence != self._live.sequence:
+                if not self.read_only and not self._live.is_saved and self._live.sequence:
                     self._try_to_save()
             finally:
-                self._closed = True
+                self._unusable = "was closed; open the store again"
                 self._connection.close()
+                self._counter.close()
                 if not self.read_only:
                     self._lock.release()
 
@@ -102,17 +108,19 @@ class Engine:
         """The index, with every change that was committed before the call."""
         self.check_open()
         if self.read_only and self._changed():
-            self.read(lambda _connection, _index: None)
+            self.read(_nothing)
         return self._live.index
 
-    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[Any] | None:
-        """Ids of rows; None where one of them was deleted meanwhile."""
-        return self._names.of(rows)
+    def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
+        """Ids by row, without those of rows that were deleted meanwhile."""
+        self.check_open()
+        with translated(self.file):
+            return self._names.of_present(rows)
 
     @property
     def sequence(self) -> int:
         """Number of the last change."""
-        return self.read(lambda connection, _: int(connection.execute("SELECT sequence FROM state").fetchone()[0]))
+        return self.read(lambda connection, _: read_state(connection).sequence)
 
     def check_open(self) -> None:
         """Nothing, if the store is open and was opened by this process.
@@ -120,20 +128,24 @@ class Engine:
         Raises:
             ClosedError: it is not.
         """
-        if self._closed:
-            raise ClosedError(f"{self.path} was closed; open the store again")
-        if self._process != os.getpid():
-            raise ClosedError(f"{self.path} was opened by process {self._process}; open it again in this one")
+        if self._unusable:
+            raise ClosedError(f"{self.path} {self._unusable}")
 
     def search(self, look: Callable[[StoreIndex], Any]) -> StoreQueryHits | StoreHits:
         """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
+        # A search for one code takes a few microseconds: this is written for few steps.
+        live = self._live
         for _ in range(_FREE_TRIES):
-            index = self.index
-            live = self._live
+            if self._unusable:
+                self.check_open()
+            if self.read_only and self._changed():
+                self.read(_nothing)
             version = live.version
-            hits = look(index)
-            if live.version == version and version % 2 == 0:
-                named = self._names.resolve(hits) if live.has_names else plain(hits)
+            hits = look(live.index)
+            if live.version == version and not version & 1:
+                if not live.has_names:
+                    return hits if type(hits) is StoreQueryHits else plain(hits)
+                named = self._names.resolve(hits)
                 # A hit without a name has been deleted since.
                 if named is not None:
                     return named
@@ -154,13 +166,14 @@ class Engine:
         """What `work` gives, which sees the database and the index at the same change."""
         self.check_open()
         with translated(self.file), self._readers.one() as connection:
+            live = self._live
             for _ in range(_FREE_TRIES):
                 with transaction(connection, kind="DEFERRED"):
-                    if self._follow(connection):
-                        live = self._live
-                        version = live.version
+                    sequence = self._follow(connection)
+                    version = live.version
+                    if live.sequence == sequence and not version & 1:
                         result = work(connection, live.index)
-                        if live.version == version and version % 2 == 0:
+                        if live.version == version:
                             return result
             with self._live.lock, transaction(connection, kind="DEFERRED"):
                 self._follow(connection)
@@ -182,28 +195,44 @@ class Engine:
         with self._write_lock:
             self.check_open()
             if self._writing is not None:
-                with translated(self.file), self._writing.part():
+                with self._writing.part():
                     yield self._writing
                 return
-            with translated(self.file), contextlib.ExitStack() as held:
-                try:
-                    with transaction(self._connection):
-                        writing = self._writing = Writing(self._connection)
-                        yield writing
-                        writing.finish()
-                        # Held over the commit: nobody sees the database ahead of the index.
-                        held.enter_context(self._live.lock)
-                    if writing.changes:
-                        self._live.apply(writing.changes, writing.sequence)
-                except BaseException:
-                    # An interrupt may come between the commit and the index.
-                    self._repair()
-                    raise
-                finally:
-                    self._writing = None
+            try:
+                with translated(self.file):
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    writing = self._writing = Writing(self._connection, self.file)
+                yield writing
+                with translated(self.file):
+                    self._commit(writing)
+            except BaseException:
+                with translated(self.file):
+                    self._undo()
+                raise
+            finally:
+                self._writing = None
             self._unsaved_rows += sum(len(change.rows) for change in writing.changes)
             if self._unsaved_rows > max(_UNSAVED_ROWS, _UNSAVED_SHARE * len(self._live.index)):
                 self._try_to_save()
+
+    def _commit(self, writing: Writing) -> None:
+        writing.finish()
+        # Held over the commit: nobody sees the database ahead of the index.
+        with self._live.lock:
+            self._connection.execute("COMMIT")
+            if writing.changes:
+                self._live.apply(writing.changes, writing.sequence)
+                self._counter.write(writing.sequence)
+
+    def _undo(self) -> None:
+        # After some failures, as that of a full disk, SQLite has rolled back by itself.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        # An interrupt may have come after the commit, but before the index had followed.
+        with self._live.lock:
+            if self._live.is_torn or self._live.sequence != read_state(self._connection).sequence:
+                self._live.replace(open_index(self._connection, self.path, self.settings))
+                self._counter.write(self._live.sequence)
 
     def compact(self) -> None:
         """Nothing; see `Store.compact`."""
@@ -222,7 +251,7 @@ class Engine:
     def save(self) -> None:
         """Nothing; the index is saved as it is."""
         with self._write_lock:
-            self.saved_sequence = save_index(self._connection, self.path, self._live)
+            save_index(self._connection, self.path, self._live)
             self._unsaved_rows = 0
 
     def _try_to_save(self) -> None:
@@ -231,34 +260,58 @@ class Engine:
             self.save()
 
     def _changed(self) -> bool:
-        """Whether another process has committed something since the last call."""
+        """Whether another process may have committed something since the last call."""
+        now = time.monotonic()
+        if self._counter.read() == self._live.sequence and now < self._next_look:
+            return False
+        # The writer may have died between a commit and the counter: SQLite itself knows.
         with self._watch_lock, translated(self.file):
+            self._next_look = now + _LOOK_SECONDS
             before, self._seen = self._seen, self._data_version()
             return before != self._seen
 
     def _data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
-    def _follow(self, connection: sqlite3.Connection) -> bool:
-        """Whether the index is at the change that the connection's transaction sees; a reader's is brought there."""
-        (sequence,) = connection.execute("SELECT sequence FROM state").fetchone()
-        if self._live.sequence == sequence:
-            return True
-        if not self.read_only:
-            # This process commits and follows under the lock: by the next transaction, it has.
+    def _follow(self, connection: sqlite3.Connection) -> int:
+        """The change that the connection's transaction sees; the index is there as well, or will be in a moment."""
+        sequence = read_state(connection).sequence
+        if self._live.sequence != sequence:
+            # The writer's own index follows while this lock is held.
             with self._live.lock:
-                return False
-        with self._live.lock:
-            if self._live.sequence < sequence:
-                catch_up(self._live, connection, self.path, self.settings)
-            return bool(self._live.sequence == sequence)
+                if self.read_only and self._live.sequence < sequence:
+                    catch_up(self._live, connection, self.path, self.settings)
+        return sequence
 
-    def _repair(self) -> None:
-        """Nothing; the index is at the database's change, whatever interrupted it on the way."""
-        with self._live.lock:
-            (sequence,) = self._connection.execute("SELECT sequence FROM state").fetchone()
-            if sequence != self._live.sequence or self._live.is_torn:
-                self._live.replace(open_index(self._connection, self.path, self.settings))
+    def after_fork(self) -> None:
+        """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        self._unusable = "was opened by the process that this one was forked from; open the store again"
+        if not self.read_only:
+            self._lock.release()
 
 
 _SIZES = ("freelist_count", "page_count")
+
+
+def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
+    """To be read where only the index is to follow."""
+
+
+_open_engines: WeakSet[Engine] = WeakSet()
+_are_forks_told: list[bool] = []
+
+
+def _tell_of_forks(engine: Engine) -> None:
+    """Nothing; `engine.after_fork` will be called in processes that are forked from this one.
+
+    SQLite's connections and locks do not survive a fork; a copy that is used nevertheless can destroy the database.
+    """
+    _open_engines.add(engine)
+    if not _are_forks_told and hasattr(os, "register_at_fork"):
+        _are_forks_told.append(True)
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    for engine in list(_open_engines):
+        engine.after_fork()

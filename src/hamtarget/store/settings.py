@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from hamtarget.codes import check_n_bits, check_radius
+from hamtarget.codes import check_n_bits
 from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.search import Embeddings
+from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.database import Durability
 
+_CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.
 _RADIUS = 2
 
@@ -23,7 +25,7 @@ class Settings:
     Attributes:
         n_bits: bits of a code.
         radius: what a search without a radius of its own looks within.
-        substrings: number of tables of the index; None: radius + 1.
+        substrings: number of tables of the index.
         embeddings: what embeddings are kept with the codes, if any.
         durability: whether a put waits for the disk ("full") or for the operating system ("os").
         has_encoder: whether the folder holds an encoder.
@@ -31,14 +33,15 @@ class Settings:
 
     n_bits: int
     radius: int
-    substrings: int | None = None
+    substrings: int
     embeddings: Embeddings | None = None
     durability: Durability = "full"
     has_encoder: bool = False
 
     def as_texts(self) -> dict[str, str]:
-        """Every setting by name, as JSON."""
-        return {name: json.dumps(value) for name, value in asdict(self).items()}
+        """Every setting by name, as JSON; and the checksum of all of them."""
+        texts = {name: json.dumps(value) for name, value in asdict(self).items()}
+        return {**texts, _CHECKSUM: _checksum(texts)}
 
 
 def read_settings(connection: sqlite3.Connection) -> Settings:
@@ -48,11 +51,18 @@ def read_settings(connection: sqlite3.Connection) -> Settings:
         CorruptFileError: they are not those of a store.
     """
     try:
-        found = {name: json.loads(text) for name, text in connection.execute("SELECT name, value FROM settings")}
+        texts = dict(connection.execute("SELECT name, value FROM settings"))
+        if texts.pop(_CHECKSUM) != _checksum(texts):
+            raise ValueError("their checksum is wrong")
+        found = {name: json.loads(text) for name, text in texts.items()}
         embeddings = found.pop("embeddings")
         return Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"the settings of the store are damaged ({error}); restore the folder") from error
+
+
+def _checksum(texts: dict[str, str]) -> str:
+    return str(zlib.crc32(repr(sorted(texts.items())).encode()))
 
 
 def choose_settings(
@@ -81,6 +91,6 @@ def choose_settings(
         radius = min(radius, n_bits - 1)
     if durability not in get_args(Durability):
         raise InputError(f"durability is {durability!r}; expected 'full' or 'os'")
-    return Settings(
-        n_bits, check_radius(radius, n_bits), substrings, embeddings, durability, has_encoder=encoder is not None
-    )
+    # An empty index knows what settings there can be.
+    index = MultiIndex(n_bits, radius, substrings=substrings, embeddings=embeddings)
+    return Settings(n_bits, radius, index.substrings, embeddings, durability, has_encoder=encoder is not None)
