@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,13 @@ def shell(script, **variables):
     return subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True, env=environment)
 
 
+# Tests that run in the background of a shell ignore the signal, and so would the command.
+LISTEN = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+
+
 def start(*arguments, **options):
-    # Tests that run in the background of a shell ignore the signal, and so would the process.
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return subprocess.Popen([HAMTARGET, *map(str, arguments)], text=True, preexec_fn=listen, **options)
+    """The command, running, and ready to be interrupted."""
+    return subprocess.Popen([sys.executable, "-c", LISTEN, HAMTARGET, *map(str, arguments)], text=True, **options)
 
 
 def wait_for(condition, process):
