@@ -13,6 +13,8 @@ from hamtarget.cli.errors import CommandGroup
 app = typer.Typer(
     cls=CommandGroup,
     name="hamtarget",
+    # Lines of a paragraph flow together.
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     # A traceback is for mistakes of this program, and then a plain one, which can be reported.
     pretty_exceptions_enable=False,

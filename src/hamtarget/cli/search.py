@@ -28,7 +28,7 @@ def search(
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUERY]...",
+            metavar="QUERY",
             help="Image, file of vectors, code as hexadecimal digits, or - for lines, as `encode --json` writes them.",
         ),
     ] = None,
