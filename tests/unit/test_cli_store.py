@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from hamtarget import FlatIndex, MultiIndex, Store
 from hamtarget.cli.main import app
+from hamtarget.data import read_images
 from hamtarget.encoders import open_encoder
 
 
@@ -175,6 +176,36 @@ def test_search_by_image_and_file(filled, photos, trained):
     # Learned codes: the nearest pictures are of the same class far more often than by chance.
     near = json.loads(run("search", filled, image, "-k", "6", "--json").stdout)["hits"]
     assert sum(hit["payload"]["label"] == "disc" for hit in near) >= 4
+
+
+@pytest.mark.parametrize("element", ["float32", "int8"])
+def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
+    store = tmp_path / "store"
+    arguments = [store, photos, "--model", trained.model, "--embeddings", element]
+    assert run("index", *arguments).exit_code == 0
+    assert "36 skipped" in run("index", *arguments).stdout
+    image = photos / "noise" / "07.png"
+    told = json.loads(run("search", store, image, "-k", "5", "--rerank", "36", "--json").stdout)
+    encoder = open_encoder(trained.model)
+    sources = sorted(photos.glob("*/*.png"))
+    embedding = encoder.embedding(read_images([image, *sources], encoder.input_shape))
+    closeness = 1 - embedding[1:] @ embedding[0]
+    found = [hit["embedding_distance"] for hit in told["hits"]]
+    np.testing.assert_allclose(found, np.sort(closeness)[:5], atol=0.02 if element == "int8" else 1e-5)
+    assert found == sorted(found)
+    by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "5", "--rerank", "36", "--json").stdout)
+    assert by_id["hits"] == told["hits"]
+    assert "is a code" in last_line(run("search", store, "0000", "--rerank", "20"))
+    assert "is a code" in last_line(run("index", store, input=jsonl({"id": "x", "code": "0000"})))
+    assert "--embeddings is float16" in last_line(run("index", *arguments[:-1], "float16"))
+
+
+def test_embeddings_must_be_there_to_rank_by(codes, photos, tmp_path):
+    assert "keeps no embeddings" in last_line(run("search", codes, "0000", "--rerank", "20"))
+    assert "goes with --nearest" in last_line(run("search", codes, "0000", "--rerank", "20", "--radius", "1"))
+    assert "expected at least 10" in last_line(run("search", codes, "0000", "--rerank", "5"))
+    result = run("index", tmp_path / "new", "--embeddings", "int8", input="0000")
+    assert "without --model" in last_line(result)
 
 
 def test_search_agrees_with_a_linear_scan(tmp_path):

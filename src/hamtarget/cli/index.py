@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from hamtarget.protocol import TrainedEncoder
+    from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
 # What an interruption makes undone: a second's work or so.
@@ -43,6 +44,12 @@ def index(
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="R", help="Usual search radius of a new store; the model's or 2.")
     ] = None,
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="A new store keeps embeddings too, to rank hits by: float32, float16 or int8."
+        ),
+    ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")
     ] = False,
@@ -63,7 +70,7 @@ def index(
     with progress_on_stderr("Building the index") as tell:
         # The first record tells how long codes are, where neither the store nor an option does.
         first, records = _peeked(records)
-        opened = _open_or_create(store, model, bits, radius, first, tell)
+        opened = _open_or_create(store, model, bits, radius, embeddings, first, tell)
     if batch is None:
         batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
     with opened:
@@ -96,7 +103,7 @@ class _Counts:
 def _put_all(
     store: Store, records: Records, counts: _Counts, *, replace: bool, prefix: str, batch: int, workers: int
 ) -> None:
-    from hamtarget.cli.encoding import encode_records
+    from hamtarget.cli.encoding import embeddings_of, encode_records
 
     encoder: TrainedEncoder | None = store.encoder if store.has_encoder else None
     done = 0
@@ -115,6 +122,7 @@ def _put_all(
                 store.put_rows(
                     [record.id for record in encoded.records],
                     codes=encoded.codes,
+                    embeddings=None if store.embeddings is None else embeddings_of(encoded, store.embeddings),
                     payloads=[record.payload for record in encoded.records],
                 )
             for reason in encoded.broken.values():
@@ -138,16 +146,23 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
 
 
 def _open_or_create(
-    path: Path, model: Path | None, bits: int | None, radius: int | None, first: Record | None, tell: Telling
+    path: Path,
+    model: Path | None,
+    bits: int | None,
+    radius: int | None,
+    embeddings: str | None,
+    first: Record | None,
+    tell: Telling,
 ) -> Store:
     from hamtarget.encoders import open_encoder
+    from hamtarget.search import Embeddings
     from hamtarget.store import Store
 
     encoder = None if model is None else open_encoder(model)
     if (path / "store.db").exists():
         with ExitStack() as stack:
             store = stack.enter_context(Store.open(path, progress=tell))
-            _check_same(store, encoder, bits, radius)
+            _check_same(store, encoder, bits, radius, embeddings)
             # Only a store that is not wanted is closed here.
             stack.pop_all()
         return store
@@ -155,16 +170,28 @@ def _open_or_create(
         if first is None or first.code is None:
             raise FileError(f"{path} is no store yet; to make one of images or vectors, pass --model")
         bits = 8 * len(first.code)
-    return Store.create(path, encoder=encoder, n_bits=bits, radius=radius)
+    kind = None
+    if embeddings is not None:
+        if encoder is None:
+            raise InputError("--embeddings is given without --model; they are made by a model")
+        kind = Embeddings(encoder.n_bits, cast("ElementName", embeddings), "cosine")
+    return Store.create(path, encoder=encoder, n_bits=bits, radius=radius, embeddings=kind)
 
 
-def _check_same(store: Store, encoder: TrainedEncoder | None, bits: int | None, radius: int | None) -> None:
+def _check_same(
+    store: Store, encoder: TrainedEncoder | None, bits: int | None, radius: int | None, embeddings: str | None
+) -> None:
     """Nothing, if options for a new store say what this one has.
 
     Raises:
         InputError: one says something else.
     """
-    for name, given, own in (("bits", bits, store.n_bits), ("radius", radius, store.radius)):
+    kept = None if store.embeddings is None else store.embeddings.dtype
+    for name, given, own in (
+        ("bits", bits, store.n_bits),
+        ("radius", radius, store.radius),
+        ("embeddings", embeddings, kept),
+    ):
         if given is not None and given != own:
             raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")
     if encoder is None:

@@ -27,13 +27,17 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it."""
+    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it.
+
+    What a store holds already is known by its code, and perhaps by its embedding.
+    """
 
     id: str | int
     vector: Any = None
     image: Path | None = None
     code: bytes | None = None
     payload: dict[str, Any] | None = None
+    embedding: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,8 @@ from hamtarget.cli.records import STDIN, Record, open_records, parse_line
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.store import Store
+    from hamtarget.cli.encoding import EncodedRecords
+    from hamtarget.store import Store, StoreHit
 
 _QUERIES_AT_ONCE = 256
 _NEAREST = 10
@@ -42,6 +43,12 @@ def search(
         int | None, typer.Option(min=0, metavar="R", help="Everything within R bits instead, and nothing else.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N hits within the radius.")] = None,
+    rerank: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Of the N nearest by code, the K nearest by embedding, where the store keeps some."
+        ),
+    ] = None,
     filter: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="Only items whose payload says so; also FIELD=MIN..MAX. Repeatable."),
@@ -55,6 +62,10 @@ def search(
     """
     if k is not None and radius is not None:
         raise InputError("--nearest and --radius are given; pass one of them (--limit cuts the hits within a radius)")
+    if rerank is not None and radius is not None:
+        raise InputError("--rerank and --radius are given; --rerank goes with --nearest")
+    if rerank is not None and rerank < (k or _NEAREST):
+        raise InputError(f"--rerank is {rerank}; expected at least {k or _NEAREST}, as many as are wanted")
     if not queries and not id:
         raise InputError("nothing to search for; pass a QUERY, --id, or - for lines on the standard input")
     from hamtarget.store import Store
@@ -62,7 +73,7 @@ def search(
     with progress_on_stderr("Building the index") as tell:
         opened = Store.open(store, read_only=True, progress=tell)
     with opened:
-        wanted = _Wanted(radius, k or _NEAREST, limit, _parse_filter(filter or []))
+        wanted = _Wanted(radius, k or _NEAREST, limit, rerank, _parse_filter(filter or []))
         rows: list[tuple[str, ...]] = []
         for batch in _batches(opened, queries or [], id or [], key):
             for query, hits in _found(opened, batch, wanted):
@@ -86,6 +97,7 @@ class _Wanted:
     radius: int | None
     k: int
     limit: int | None
+    rerank: int | None
     filter: dict[str, Any]
 
 
@@ -98,19 +110,38 @@ def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple
     if encoded.broken:
         raise ImageError(next(iter(encoded.broken.values())))
     found: Any
-    if wanted.radius is not None:
+    if wanted.rerank is not None:
+        found = store.nearest(
+            k=wanted.rerank,
+            code=encoded.codes,
+            filter=wanted.filter,
+            rerank=wanted.k,
+            embedding=_embeddings(store, encoded),
+        )
+    elif wanted.radius is not None:
         found = store.search(radius=wanted.radius, code=encoded.codes, limit=wanted.limit, filter=wanted.filter)
     else:
         found = store.nearest(k=wanted.k, code=encoded.codes, filter=wanted.filter)
     for record, hits in zip(encoded.records, found, strict=True):
         payloads = store.payloads([hit.id for hit in hits])
-        yield (
-            record.id,
-            [
-                {"id": hit.id, "distance": hit.distance, "payload": payload}
-                for hit, payload in zip(hits, payloads, strict=True)
-            ],
-        )
+        yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
+
+
+def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
+    told = {"id": hit.id, "distance": hit.distance, "payload": payload}
+    return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
+
+
+def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
+    import numpy as np
+
+    from hamtarget.cli.encoding import embeddings_of
+
+    if store.embeddings is None:
+        raise InputError(f"--rerank is given; {store.path} keeps no embeddings: make a store with --embeddings")
+    if all(record.embedding is not None for record in encoded.records):
+        return np.stack([record.embedding for record in encoded.records])
+    return embeddings_of(encoded, store.embeddings)
 
 
 def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
@@ -135,7 +166,7 @@ def _stored(store: Store, text: str) -> Record:
     for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
         (item,) = store.get([id])
         if item is not None:
-            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes())
+            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes(), embedding=item.embedding)
     raise InputError(f"{store.path} has no item {text!r}")
 
 

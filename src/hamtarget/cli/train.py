@@ -59,6 +59,9 @@ def train(
     batch_size: Annotated[int, typer.Option(min=4, metavar="N", help="Inputs of a batch.")] = 256,
     size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Images are cut to this size.")] = 64,
     grey: Annotated[bool, typer.Option("--grey", help="Images without colours.")] = False,
+    augment: Annotated[
+        bool, typer.Option(help="Learn from parts of images, mirrored and in other colours; not with --grey.")
+    ] = True,
     width: Annotated[int | None, typer.Option(min=1, metavar="N", help="Width of the network's layers.")] = None,
     sample: Annotated[
         int, typer.Option(min=2, metavar="N", help="Learn from at most so many vectors, drawn at random.")
@@ -94,7 +97,7 @@ def train(
         if epochs is None:
             steps = max(_MIN_STEPS, min(_MAX_STEPS, steps))
 
-    from hamtarget.learn import HashEncoder, Progress
+    from hamtarget.learn import CropFlipColor, HashEncoder, Progress
 
     labelled = data.labels is not None
     encoder = HashEncoder(
@@ -124,6 +127,7 @@ def train(
                 data.inputs,
                 data.labels,
                 markers=_markers(data.labels, encoder.group_size),
+                augment=CropFlipColor(size) if augment and data.inputs.ndim == 4 else None,
                 progress=show,
                 checkpoint=kept,
                 checkpoint_every=max(1, steps // _CHECKPOINTS),
