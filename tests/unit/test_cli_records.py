@@ -66,6 +66,12 @@ def test_a_file_named_by_digits_is_meant(tmp_path, monkeypatch):
         '{"image": ["a"]}',
         '{"vector": [1], "payload": 3}',
         '{"vector": [1], "name": 3}',
+        '{"id": [1], "vector": [1]}',
+        '{"id": true, "vector": [1]}',
+        '{"id": null, "code": "00"}',
+        '{"id": 1.5, "image": "a.png"}',
+        '{"image": "a\\u0000.png"}',
+        "a\0.png",
     ],
 )
 def test_lines_that_are_no_records(line):

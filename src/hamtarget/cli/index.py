@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -50,7 +51,7 @@ def index(
             metavar="TYPE", help="A new store keeps embeddings too, to rank hits by: float32, float16 or int8."
         ),
     ] = None,
-    replace: Annotated[
+    replace_there: Annotated[
         bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")
     ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
@@ -76,7 +77,7 @@ def index(
     with opened:
         counts = _Counts()
         try:
-            _put_all(opened, records, counts, replace=replace, prefix=prefix, batch=batch, workers=workers)
+            _put_all(opened, records, counts, replaces=replace_there, prefix=prefix, batch=batch, workers=workers)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
                 f"interrupted; {counts.stored:,} are stored, {len(opened):,} in all: the same command goes on"
@@ -91,17 +92,17 @@ def index(
         raise typer.Exit(FOUND)
 
 
+@dataclass
 class _Counts:
     """What became of the records."""
 
-    def __init__(self) -> None:
-        self.stored = 0
-        self.skipped = 0
-        self.broken = 0
+    stored: int = 0
+    skipped: int = 0
+    broken: int = 0
 
 
 def _put_all(
-    store: Store, records: Records, counts: _Counts, *, replace: bool, prefix: str, batch: int, workers: int
+    store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
     from hamtarget.cli.encoding import embeddings_of, encode_records
 
@@ -111,12 +112,9 @@ def _put_all(
         for some in records.batches(batch):
             ids = [f"{prefix}{record.id}" if prefix else record.id for record in some]
             # Before images are read: what is there already costs next to nothing.
-            there = [False] * len(ids) if replace else [item is not None for item in store.get(ids)]
+            there = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
             wanted = {id: record for id, record, known in zip(ids, some, there, strict=True) if not known}
-            named = [
-                Record(id, vector=record.vector, image=record.image, code=record.code, payload=record.payload)
-                for id, record in wanted.items()
-            ]
+            named = [replace(record, id=id) if prefix else record for id, record in wanted.items()]
             encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers)
             if encoded.records:
                 store.put_rows(
