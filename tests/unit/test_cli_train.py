@@ -152,6 +152,27 @@ def test_interrupted_training_goes_on(vectors, monkeypatch):
     assert not (vectors / "halves" / "checkpoint.safetensors").exists()
 
 
+def test_codes_that_find_everything_are_told_of(tmp_path, photos):
+    rows = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
+    # Classes that cannot be told apart, and hardly any cost of taking one for another.
+    np.savez(tmp_path / "rows.npz", vectors=np.tile(rows[:1], (90, 1)) + rows * 1e-4, labels=np.arange(90) % 3)
+    arguments = ["--dissimilar-weight", "0.001", "--bits", "8", "--radius", "6", *FAST]
+    result = run("train", tmp_path / "rows.npz", "--model", tmp_path / "model", *arguments)
+    assert result.exit_code == 0
+    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+    table = tmp_path / "several.csv"
+    table.write_text("\n".join(f"{photos}/disc/{k:02}.png,{k // 6}{k % 6 // 3};a{k // 6}" for k in range(12)))
+    result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments)
+    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+
+
+def test_balanced_bits_and_augmented_images(photos, tmp_path):
+    arguments = ["--size", "16", "--center", "median", "--augment", *FAST]
+    assert run("train", photos, "--model", tmp_path / "model", *arguments).exit_code == 0
+    assert HashEncoder.load(tmp_path / "model").center == "median"
+    assert run("train", photos, "--model", tmp_path / "model", "--center", "middle").exit_code == 2
+
+
 def test_training_without_onnx(vectors, monkeypatch):
     def missing(self, path):
         raise MissingExtraError("onnx is not installed")
