@@ -84,8 +84,11 @@ class Engine:
             undo.pop_all()
         self._readers = Readers(self.file)
         self._names = Names(self._readers.one)
-        _tell_of_forks(self)
         self._unsaved_rows = 0
+        _tell_of_forks(self)
+        if not read_only and self._live.is_rebuilt and len(self._live.index):
+            # So that the next opening need not do it again.
+            self._try_to_save()
 
     def close(self) -> None:
         """Nothing; the index is saved if it has changed, and another process may write."""
