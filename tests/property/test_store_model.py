@@ -41,7 +41,9 @@ class Model:
 
     def ranked(self, query, filter=None):
         """(id, distance) of all items that pass, nearest first."""
-        ordered = sorted((place, id, code) for id, (place, code, payload) in self.items.items() if passes(payload, filter))
+        ordered = sorted(
+            (place, id, code) for id, (place, code, payload) in self.items.items() if passes(payload, filter)
+        )
         if not ordered:
             return []
         codes = np.frombuffer(b"".join(code for _, _, code in ordered), dtype=np.uint8).reshape(-1, 4)

@@ -166,7 +166,13 @@ def test_filters_that_cannot_be_are_refused(store, filter, error, what):
 
 @pytest.mark.parametrize(
     ("bounds", "error"),
-    [((), InputError), ((1, "a"), DtypeError), ((math.nan,), NotFiniteError), ((True,), DtypeError), (([],), DtypeError)],
+    [
+        ((), InputError),
+        ((1, "a"), DtypeError),
+        ((math.nan,), NotFiniteError),
+        ((True,), DtypeError),
+        (([],), DtypeError),
+    ],
 )
 def test_ranges_that_cannot_be_are_refused(bounds, error):
     with pytest.raises(error, match="Range"):

@@ -132,9 +132,15 @@ def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        log = path.with_name(f"{path.name}-wal")
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or os.access(path.parent, os.W_OK) or log.exists():
+        unwritable = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not unwritable or os.access(path.parent, os.W_OK):
             raise
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise FileError(
+                f"{path} cannot be read where nobody can write, because some changes are still in {log.name}: "
+                "open the store once for writing, and close it"
+            ) from error
         # A folder that cannot be written, and no log: the file is all there is, and nobody changes it.
         connection = _connect(path, "ro&immutable=1")
     return connection

@@ -290,7 +290,7 @@ class Engine:
         """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
         self._unusable = "was opened by the process that this one was forked from; open the store again"
         if not self.read_only:
-            self._lock.release()
+            self._lock.leave()
 
 
 _SIZES = ("freelist_count", "page_count")
