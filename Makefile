@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*)
 .PHONY: demo test check sanitize bench bench-search bench-peers figure2 soak clean help
 
 help:
-	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
+	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
 	@echo "make test     every test"
 	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
 	@echo "make check    ruff, mypy, import rules"
@@ -34,7 +34,7 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE)
 	@touch $@
 
 demo: $(VENV)/.installed
-	@$(BIN)/python -m hamtarget.demo --out out
+	@$(BIN)/hamtarget demo --out out
 
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
