@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hamtarget.errors import FileError, InputError, ShapeError
+from hamtarget.errors import DtypeError, FileError, InputError, NotFittedError, ShapeError
 from hamtarget.search import Embeddings, unit_int8
 from hamtarget.store import Item
 
@@ -111,6 +111,16 @@ def test_images_come_as_files_as_images_and_as_arrays(stores, image_encoder, tmp
 def test_an_encoder_with_other_bits_is_refused(stores, encoder):
     with pytest.raises(InputError, match="n_bits is 32"):
         stores.create(encoder=encoder, n_bits=32)
+
+
+def test_an_encoder_that_cannot_be_kept_is_refused(stores):
+    from hamtarget import HashEncoder
+    from hamtarget.baselines import LSH
+
+    with pytest.raises(DtypeError, match="saved and opened again"):
+        stores.create(encoder=LSH(16).fit(VECTORS))
+    with pytest.raises(NotFittedError):
+        stores.create(encoder=HashEncoder(n_bits=16))
 
 
 def test_a_missing_encoder_is_an_error_when_it_is_needed(stores, encoder):

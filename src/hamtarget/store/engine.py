@@ -243,8 +243,6 @@ class Engine:
             if writing.changes:
                 raise InputError("compact is called within a transaction; call it after its end")
         with self._write_lock, translated(self.file):
-            with self._live.lock:
-                self._live.index.compact()
             self.save()
             free, pages = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
             if free > pages // 4:

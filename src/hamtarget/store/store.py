@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import check_radius
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import InputError
-from hamtarget.protocol import Progress
+from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.creation import ENCODER_NAME, create_folder
@@ -48,14 +48,14 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: Any = None
+        self._encoder: TrainedEncoder | None = None
 
     @classmethod
     def create(
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: Any = None,
+        encoder: TrainedEncoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
@@ -148,7 +148,7 @@ class Store:
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> Any:
+    def encoder(self) -> TrainedEncoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:
