@@ -6,10 +6,10 @@ import contextlib
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -110,8 +110,8 @@ class Engine:
     def index(self) -> StoreIndex:
         """The index, with every change that was committed before the call."""
         self.check_open()
-        if self.read_only and self._changed():
-            self.read(_nothing)
+        if self.read_only:
+            self._look()
         return self._live.index
 
     def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
@@ -138,20 +138,19 @@ class Engine:
         """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
         # A search for one code takes a few microseconds: this is written for few steps.
         live = self._live
-        for _ in range(_FREE_TRIES):
-            if self._unusable:
-                self.check_open()
-            if self.read_only and self._changed():
-                self.read(_nothing)
-            version = live.version
-            hits = look(live.index)
-            if live.version == version and not version & 1:
-                if not live.has_names:
-                    return hits if type(hits) is StoreQueryHits else plain(hits)
-                named = self._names.resolve(hits)
-                # A hit without a name has been deleted since.
-                if named is not None:
-                    return named
+        if self._unusable:
+            self.check_open()
+        if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
+            self._look()
+        version = live.version
+        hits = look(live.index)
+        if live.version == version and not version & 1:
+            if not live.has_names:
+                return hits if type(hits) is StoreQueryHits else plain(hits)
+            named = self._names.resolve(hits)
+            # A hit without a name has been deleted since.
+            if named is not None:
+                return named
         return self.search_in_step(lambda _, index: look(index))
 
     def search_in_step(self, look: Callable[[sqlite3.Connection, StoreIndex], Any]) -> StoreQueryHits | StoreHits:
@@ -260,16 +259,17 @@ class Engine:
         with contextlib.suppress(OSError, FileError, sqlite3.Error):
             self.save()
 
-    def _changed(self) -> bool:
-        """Whether another process may have committed something since the last call."""
-        now = time.monotonic()
-        if self._counter.read() == self._live.sequence and now < self._next_look:
-            return False
+    def _look(self) -> None:
+        """Nothing; if another process has committed something, a reader's index has followed."""
+        now = monotonic()
+        if self._counter.numbers[0] == self._live.sequence and now < self._next_look:
+            return
         # The writer may have died between a commit and the counter: SQLite itself knows.
         with self._watch_lock, translated(self.file):
             self._next_look = now + _LOOK_SECONDS
             before, self._seen = self._seen, self._data_version()
-            return before != self._seen
+        if before != self._seen:
+            self.read(_nothing)
 
     def _data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
