@@ -382,8 +382,9 @@ def test_a_folder_with_something_in_it_is_left_alone(stores, tmp_path):
     with pytest.raises(FileError, match="no such folder"):
         stores.open("nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="no store"):
-        stores.open("empty", read_only=True)
+    for read_only in (True, False):
+        with pytest.raises(FileError, match="no store"):
+            stores.open("empty", read_only=read_only)
     assert list((tmp_path / "empty").iterdir()) == []
 
 

@@ -27,7 +27,9 @@ class ChangeCounter:
         self.numbers: Sequence[int] = (-1,)
         self._handle: int | None = None
         if not read_only:
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            # On a full disk, a store can be opened without.
+            with contextlib.suppress(OSError):
+                self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             return
         # A store on a disk that cannot be written may come without it.
         with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:

@@ -88,14 +88,12 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """A connection to a store's database.
 
     Raises:
-        FileError: there is none. CorruptFileError: it is something else, or damaged.
+        CorruptFileError: it is something else, or damaged.
         UnsupportedFileError: a later version wrote it, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         wanted = ".".join(map(str, _OLDEST_SQLITE))
         raise UnsupportedFileError(f"Python's SQLite is {sqlite3.sqlite_version}; a store needs {wanted} or later")
-    if not path.is_file():
-        raise FileError(f"{path.parent} is no store: it has no {DATABASE_NAME}; make one with Store.create")
     connection = _open_any(path, read_only=read_only)
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]

@@ -65,8 +65,9 @@ class Engine:
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
         self._watch_lock = threading.Lock()
-        if not path.is_dir():
-            raise FileError(f"{path} is no store: there is no such folder; make one with Store.create")
+        if not self.file.is_file():
+            what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            raise FileError(f"{path} is no store: {what}; make one with Store.create")
         with contextlib.ExitStack() as undo:
             if not read_only:
                 self._lock = WriterLock(path / LOCK_NAME)
@@ -246,6 +247,8 @@ class Engine:
             free, pages = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
             if free > pages // 4:
                 self._connection.execute("VACUUM")
+            # Readers may keep the log from being emptied; it is then done another time.
+            self._connection.execute("PRAGMA busy_timeout = 1000")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def save(self) -> None:
