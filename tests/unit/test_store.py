@@ -22,6 +22,7 @@ from hamtarget.errors import (
 )
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store import Item, Pair, Store, StoreHit, StoreHits, StoreQueryHits
+from hamtarget.store.live import StoreIndex
 
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(0, 256, (500, 8), dtype=np.uint8)
@@ -608,6 +609,40 @@ def test_threads_search_while_one_writes(store):
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("filter", [None, {"n": 1}])
+def test_a_search_in_the_middle_of_a_change_waits_for_its_end(store, monkeypatch, filter):
+    """Of two items that move together, the index has moved one when another thread looks."""
+    store.put([Item("a", code=CODES[0], payload={"n": 1}), Item("b", code=CODES[0], payload={"n": 1})])
+    has_looked, found = threading.Event(), []
+    live = store._engine._live
+    put, search = live._put, StoreIndex.search
+
+    def look(*arguments, **options):
+        hits = search(*arguments, **options)
+        has_looked.set()
+        return hits
+
+    def find():
+        found.append(store.search(code=CODES[:2], filter=filter))
+
+    thread = threading.Thread(target=find)
+
+    def put_slowly(change):
+        put(change)
+        if not thread.ident:
+            thread.start()
+            # A search that reads the database, too, may well wait before it looks.
+            has_looked.wait(0.2 if filter else 10)
+
+    monkeypatch.setattr(live, "_put", put_slowly)
+    monkeypatch.setattr(StoreIndex, "search", look)
+    with store.transaction():
+        store.put([Item("a", code=CODES[1], payload={"n": 1})])
+        store.put([Item("b", code=CODES[1], payload={"n": 1})])
+    thread.join()
+    assert [[hit.id for hit in hits] for hits in found[0]] == [[], ["a", "b"]]
 
 
 def test_hits_are_as_small_as_they_look(store):
