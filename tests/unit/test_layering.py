@@ -91,6 +91,7 @@ def test_the_rules_see_every_layer():
         ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "timm", "torchvision", "triton"]),
         ("hamtarget.learn", ["onnx", "onnxruntime"]),
         ("hamtarget.search", ["torch"]),
+        ("hamtarget.store", ["torch", "onnxruntime", "PIL", "hamtarget.data", "hamtarget.learn"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
@@ -108,8 +109,10 @@ def test_public_names_are_sorted_and_there():
     import hamtarget.data
     import hamtarget.learn
     import hamtarget.search
+    import hamtarget.store
 
-    for module in (hamtarget, hamtarget.learn, hamtarget.search, hamtarget.baselines, hamtarget.data):
+    layers = (hamtarget.learn, hamtarget.search, hamtarget.store, hamtarget.baselines, hamtarget.data)
+    for module in (hamtarget, *layers):
         assert module.__all__ == sorted(module.__all__)
         for name in module.__all__:
             assert getattr(module, name) is not None

@@ -22,6 +22,7 @@ from hamtarget.errors import (
 )
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store import Item, Pair, Store, StoreHit, StoreHits, StoreQueryHits
+from hamtarget.store.live import StoreIndex
 
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(0, 256, (500, 8), dtype=np.uint8)
@@ -69,8 +70,9 @@ def test_search_finds_what_a_loop_finds(stores, ids):
             one = store.search(code=CODES[place])
             assert isinstance(one, StoreQueryHits)
             assert pairs(one) == expected
-            assert pairs(store.search(code=CODES[place], radius=30, limit=7)) == (
-                naive_search(CODES, ids, CODES[place], 30)[:7]
+            assert (
+                pairs(store.search(code=CODES[place], radius=30, limit=7))
+                == (naive_search(CODES, ids, CODES[place], 30)[:7])
             )
             assert pairs(store.nearest(code=CODES[place], k=5)) == naive_search(CODES, ids, CODES[place], 63)[:5]
         assert [type(hit.id) for hit in batch[3]] == [type(id) for id, _ in naive_search(CODES, ids, CODES[3], 2)]
@@ -261,10 +263,15 @@ def test_an_id_that_comes_back_after_deletion_is_found_again(store):
 def test_a_transaction_is_all_or_nothing(store):
     store.put_rows(range(10), codes=CODES[:10])
     before = store.sequence
-    with pytest.raises(KeyError), store.transaction():
-        store.put([Item("new", code=CODES[20])])
-        store.delete([1, 2])
-        raise KeyError("something else")
+
+    def fail():
+        with store.transaction():
+            store.put([Item("new", code=CODES[20])])
+            store.delete([1, 2])
+            raise KeyError("something else")
+
+    with pytest.raises(KeyError):
+        fail()
     assert store.sequence == before
     assert len(store) == 10
     assert not store.search(code=CODES[20])
@@ -376,8 +383,9 @@ def test_a_folder_with_something_in_it_is_left_alone(stores, tmp_path):
     with pytest.raises(FileError, match="no such folder"):
         stores.open("nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="no store"):
-        stores.open("empty", read_only=True)
+    for read_only in (True, False):
+        with pytest.raises(FileError, match="no store"):
+            stores.open("empty", read_only=read_only)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -470,7 +478,9 @@ def test_pairs_are_found_while_items_are_deleted(store):
 
 
 def test_compact_keeps_everything(store):
-    store.put_rows([*range(400), *(f"{number}" for number in range(100))], codes=CODES, payloads=[{"x": "y" * 100}] * 500)
+    store.put_rows(
+        [*range(400), *(f"{number}" for number in range(100))], codes=CODES, payloads=[{"x": "y" * 100}] * 500
+    )
     store.delete([*range(0, 400, 2), *(f"{number}" for number in range(50))])
     before = store.stats()
     store.compact()
@@ -480,9 +490,10 @@ def test_compact_keeps_everything(store):
     assert after.snapshot_sequence == 2
     assert store.verify().ok
     assert [hit.id for hit in store.search(code=CODES[450], radius=0)] == ["50"]
-    with pytest.raises(InputError, match="within a transaction"), store.transaction():
+    with store.transaction():
         store.put([Item(1, code=CODES[0])])
-        store.compact()
+        with pytest.raises(InputError, match="within a transaction"):
+            store.compact()
 
 
 def test_a_second_writer_is_told_who_the_first_is(stores, store):
@@ -598,6 +609,40 @@ def test_threads_search_while_one_writes(store):
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("filter", [None, {"n": 1}])
+def test_a_search_in_the_middle_of_a_change_waits_for_its_end(store, monkeypatch, filter):
+    """Of two items that move together, the index has moved one when another thread looks."""
+    store.put([Item("a", code=CODES[0], payload={"n": 1}), Item("b", code=CODES[0], payload={"n": 1})])
+    has_looked, found = threading.Event(), []
+    live = store._engine._live
+    put, search = live._put, StoreIndex.search
+
+    def look(*arguments, **options):
+        hits = search(*arguments, **options)
+        has_looked.set()
+        return hits
+
+    def find():
+        found.append(store.search(code=CODES[:2], filter=filter))
+
+    thread = threading.Thread(target=find)
+
+    def put_slowly(change):
+        put(change)
+        if not thread.ident:
+            thread.start()
+            # A search that reads the database, too, may well wait before it looks.
+            has_looked.wait(0.2 if filter else 10)
+
+    monkeypatch.setattr(live, "_put", put_slowly)
+    monkeypatch.setattr(StoreIndex, "search", look)
+    with store.transaction():
+        store.put([Item("a", code=CODES[1], payload={"n": 1})])
+        store.put([Item("b", code=CODES[1], payload={"n": 1})])
+    thread.join()
+    assert [[hit.id for hit in hits] for hits in found[0]] == [[], ["a", "b"]]
 
 
 def test_hits_are_as_small_as_they_look(store):

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.inputs import as_batch, encode
 from hamtarget.store.items import Item, Payload, check_id, check_ids, payload_bytes, shorten
@@ -50,7 +51,7 @@ class Batch:
 
 def batch_of_rows(
     settings: Settings,
-    encoder: Callable[[], Any],
+    encoder: Callable[[], TrainedEncoder],
     ids: Sequence[Id] | NDArray[Any],
     *,
     codes: ArrayLike | None,
@@ -81,7 +82,7 @@ def batch_of_rows(
     return Batch(checked, rows, _check_embeddings(settings.embeddings, embeddings, len(rows)), texts)
 
 
-def batch_of_items(settings: Settings, encoder: Callable[[], Any], items: Sequence[Item]) -> Batch:
+def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], items: Sequence[Item]) -> Batch:
     """Items, checked; those with inputs are encoded together.
 
     Raises:

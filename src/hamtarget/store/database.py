@@ -88,14 +88,12 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """A connection to a store's database.
 
     Raises:
-        FileError: there is none. CorruptFileError: it is something else, or damaged.
+        CorruptFileError: it is something else, or damaged.
         UnsupportedFileError: a later version wrote it, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         wanted = ".".join(map(str, _OLDEST_SQLITE))
         raise UnsupportedFileError(f"Python's SQLite is {sqlite3.sqlite_version}; a store needs {wanted} or later")
-    if not path.is_file():
-        raise FileError(f"{path.parent} is no store: it has no {DATABASE_NAME}; make one with Store.create")
     connection = _open_any(path, read_only=read_only)
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -132,9 +130,15 @@ def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        log = path.with_name(f"{path.name}-wal")
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or os.access(path.parent, os.W_OK) or log.exists():
+        unwritable = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not unwritable or os.access(path.parent, os.W_OK):
             raise
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise FileError(
+                f"{path} cannot be read where nobody can write, because some changes are still in {log.name}: "
+                "open the store once for writing, and close it"
+            ) from error
         # A folder that cannot be written, and no log: the file is all there is, and nobody changes it.
         connection = _connect(path, "ro&immutable=1")
     return connection

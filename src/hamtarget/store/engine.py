@@ -6,10 +6,10 @@ import contextlib
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -65,8 +65,9 @@ class Engine:
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
         self._watch_lock = threading.Lock()
-        if not path.is_dir():
-            raise FileError(f"{path} is no store: there is no such folder; make one with Store.create")
+        if not self.file.is_file():
+            what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            raise FileError(f"{path} is no store: {what}; make one with Store.create")
         with contextlib.ExitStack() as undo:
             if not read_only:
                 self._lock = WriterLock(path / LOCK_NAME)
@@ -84,8 +85,11 @@ class Engine:
             undo.pop_all()
         self._readers = Readers(self.file)
         self._names = Names(self._readers.one)
-        _tell_of_forks(self)
         self._unsaved_rows = 0
+        _tell_of_forks(self)
+        if not read_only and self._live.is_rebuilt and len(self._live.index):
+            # So that the next opening need not do it again.
+            self._try_to_save()
 
     def close(self) -> None:
         """Nothing; the index is saved if it has changed, and another process may write."""
@@ -107,8 +111,8 @@ class Engine:
     def index(self) -> StoreIndex:
         """The index, with every change that was committed before the call."""
         self.check_open()
-        if self.read_only and self._changed():
-            self.read(_nothing)
+        if self.read_only:
+            self._look()
         return self._live.index
 
     def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
@@ -135,20 +139,19 @@ class Engine:
         """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
         # A search for one code takes a few microseconds: this is written for few steps.
         live = self._live
-        for _ in range(_FREE_TRIES):
-            if self._unusable:
-                self.check_open()
-            if self.read_only and self._changed():
-                self.read(_nothing)
-            version = live.version
-            hits = look(live.index)
-            if live.version == version and not version & 1:
-                if not live.has_names:
-                    return hits if type(hits) is StoreQueryHits else plain(hits)
-                named = self._names.resolve(hits)
-                # A hit without a name has been deleted since.
-                if named is not None:
-                    return named
+        if self._unusable:
+            self.check_open()
+        if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
+            self._look()
+        version = live.version
+        hits = look(live.index)
+        if live.version == version and not version & 1:
+            if not live.has_names:
+                return hits if type(hits) is StoreQueryHits else plain(hits)
+            named = self._names.resolve(hits)
+            # A hit without a name has been deleted since.
+            if named is not None:
+                return named
         return self.search_in_step(lambda _, index: look(index))
 
     def search_in_step(self, look: Callable[[sqlite3.Connection, StoreIndex], Any]) -> StoreQueryHits | StoreHits:
@@ -240,12 +243,12 @@ class Engine:
             if writing.changes:
                 raise InputError("compact is called within a transaction; call it after its end")
         with self._write_lock, translated(self.file):
-            with self._live.lock:
-                self._live.index.compact()
             self.save()
             free, pages = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
             if free > pages // 4:
                 self._connection.execute("VACUUM")
+            # Readers may keep the log from being emptied; it is then done another time.
+            self._connection.execute("PRAGMA busy_timeout = 1000")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def save(self) -> None:
@@ -259,16 +262,17 @@ class Engine:
         with contextlib.suppress(OSError, FileError, sqlite3.Error):
             self.save()
 
-    def _changed(self) -> bool:
-        """Whether another process may have committed something since the last call."""
-        now = time.monotonic()
-        if self._counter.read() == self._live.sequence and now < self._next_look:
-            return False
+    def _look(self) -> None:
+        """Nothing; if another process has committed something, a reader's index has followed."""
+        now = monotonic()
+        if self._counter.numbers[0] == self._live.sequence and now < self._next_look:
+            return
         # The writer may have died between a commit and the counter: SQLite itself knows.
         with self._watch_lock, translated(self.file):
             self._next_look = now + _LOOK_SECONDS
             before, self._seen = self._seen, self._data_version()
-            return before != self._seen
+        if before != self._seen:
+            self.read(_nothing)
 
     def _data_version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
@@ -287,7 +291,7 @@ class Engine:
         """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
         self._unusable = "was opened by the process that this one was forked from; open the store again"
         if not self.read_only:
-            self._lock.release()
+            self._lock.leave()
 
 
 _SIZES = ("freelist_count", "page_count")

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
-from hamtarget.search import Embeddings
 from hamtarget.store.results import Id
 
 MAX_ID_BYTES = 1024
@@ -181,17 +180,6 @@ def trace_checksum(row: int, changed: int) -> int:
 def name_checksum(row: int, id: Id) -> int:
     """CRC-32 of an id and its row number."""
     return zlib.crc32(_ROW.pack(row) + (b"s" + id.encode() if isinstance(id, str) else b"i%d" % id))
-
-
-def item_of(id: Id, record: Record, embeddings: Embeddings | None) -> Item:
-    """A row of the database as an item; its arrays cannot be written to."""
-    _, code, embedding, payload = record
-    return Item(
-        id,
-        code=np.frombuffer(code, dtype=np.uint8),
-        embedding=None if embedding is None or embeddings is None else np.frombuffer(embedding, embeddings.dtype),
-        payload=None if payload is None else json.loads(payload),
-    )
 
 
 def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:

@@ -54,6 +54,7 @@ class LiveIndex:
         sequence: number of the last change in it.
         has_names: whether a row may have an id other than its number.
         is_saved: whether the database names a file that holds all of it.
+        is_rebuilt: whether it was made from the rows, and not from such a file.
         version: odd while several changes that belong together are being made; other than before when they are done.
         is_torn: whether an interrupt left it in the middle of a change.
         lock: held while changes are made.
@@ -64,6 +65,7 @@ class LiveIndex:
         self.sequence = sequence
         self.has_names = has_names
         self.is_saved = is_saved
+        self.is_rebuilt = not is_saved
         self.version = 0
         self.is_torn = False
         self.lock = threading.RLock()

@@ -6,10 +6,11 @@ import json
 import sqlite3
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from hamtarget.codes import check_n_bits
-from hamtarget.errors import CorruptFileError, InputError
+from hamtarget.errors import CorruptFileError, DtypeError, InputError
+from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.database import Durability
 
@@ -66,7 +67,7 @@ def _checksum(texts: dict[str, str]) -> str:
 
 
 def choose_settings(
-    encoder: Any,
+    encoder: TrainedEncoder | None,
     *,
     n_bits: int | None,
     radius: int | None,
@@ -79,13 +80,17 @@ def choose_settings(
     Raises:
         InputError: something is missing, out of range, or contradicts the encoder.
     """
-    if encoder is None and n_bits is None:
+    if encoder is not None:
+        if not isinstance(encoder, TrainedEncoder):
+            raise DtypeError(f"encoder is {encoder!r}; expected one that can be saved and opened again, as HashEncoder")
+        if n_bits not in (None, encoder.n_bits):
+            raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")
+        n_bits = encoder.n_bits
+    if n_bits is None:
         raise InputError("neither encoder nor n_bits is given; a store needs one of them")
-    if encoder is not None and n_bits not in (None, encoder.n_bits):
-        raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")
-    n_bits = check_n_bits(encoder.n_bits if n_bits is None else n_bits)
+    n_bits = check_n_bits(n_bits)
     if radius is None:
-        trained = getattr(encoder, "radius", None)
+        trained = None if encoder is None else encoder.radius
         # Of several targets, the smallest is the one that a look-up in tables suits best.
         radius = min(trained) if isinstance(trained, tuple | list) else _RADIUS if trained is None else trained
         radius = min(radius, n_bits - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -16,20 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import check_radius
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import InputError
-from hamtarget.protocol import Progress
+from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.creation import ENCODER_NAME, create_folder
 from hamtarget.store.database import Durability
 from hamtarget.store.duplicates import close_groups, close_pairs
 from hamtarget.store.engine import Engine
-from hamtarget.store.filters import Filter, where
+from hamtarget.store.filters import Filter
 from hamtarget.store.inputs import as_batch, encode
 from hamtarget.store.inspection import store_stats, verify_store
-from hamtarget.store.items import Item, Payload, check_id, check_ids, item_of
+from hamtarget.store.items import Item, Payload, check_id, check_ids
 from hamtarget.store.live import StoreIndex
+from hamtarget.store.reading import count_items, get_items, scan_items
 from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
-from hamtarget.store.rows import find_all_ids, find_rows, read_records, scan_records
 from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 from hamtarget.store.settings import choose_settings
 
@@ -48,14 +47,14 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: Any = None
+        self._encoder: TrainedEncoder | None = None
 
     @classmethod
     def create(
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: Any = None,
+        encoder: TrainedEncoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
@@ -148,7 +147,7 @@ class Store:
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> Any:
+    def encoder(self) -> TrainedEncoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:
@@ -181,9 +180,7 @@ class Store:
         """Number of items, or of those that pass a filter."""
         if not filter:
             return len(self)
-        condition, parameters = where(filter)
-        sql = f"SELECT count(*) FROM items WHERE {condition}"
-        return int(self._engine.read(lambda connection, _: connection.execute(sql, parameters).fetchone()[0]))
+        return self._engine.read(lambda connection, _: count_items(connection, filter))
 
     def put(self, items: Iterable[Item]) -> int:
         """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
@@ -263,14 +260,7 @@ class Store:
             CorruptFileError: an item is damaged.
         """
         checked = check_ids(ids)
-
-        def look(connection: sqlite3.Connection, _: StoreIndex) -> list[Item | None]:
-            rows = find_rows(connection, checked)
-            records = read_records(connection, list(rows.values()))
-            found = {id: item_of(id, records[row], self.embeddings) for id, row in rows.items() if row in records}
-            return [found.get(id) for id in checked]
-
-        return self._engine.read(look)
+        return self._engine.read(lambda connection, _: get_items(connection, checked, self.embeddings))
 
     def payloads(self, ids: Sequence[Id] | NDArray[Any]) -> list[Any]:
         """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
@@ -282,11 +272,8 @@ class Store:
         Raises:
             CorruptFileError: an item is damaged.
         """
-        condition, parameters = where(filter or {})
         with self._engine.reading() as connection:
-            for block in scan_records(connection, condition, parameters):
-                ids = find_all_ids(connection, [record[0] for record in block])
-                yield from (item_of(id, record, self.embeddings) for id, record in zip(ids, block, strict=True))
+            yield from scan_items(connection, filter, self.embeddings)
 
     def search(
         self,
