@@ -49,7 +49,12 @@ def test_vectors_without_labels_are_for_probing(vectors):
     told = json.loads(result.stdout)
     assert (told["n_bits"], told["radius"], told["input_shape"], told["rows"]) == (64, None, [6], 90)
     assert not told["onnx"]
-    assert isinstance(open_encoder(vectors / "model"), HashEncoder)
+    encoder = open_encoder(vectors / "model")
+    assert isinstance(encoder, HashEncoder)
+    # The neighbours are those that `fit` would find by itself.
+    rows = np.load(vectors / "rows.npy")
+    alone = HashEncoder(64, steps=5, batch_size=16, width=4, device="cpu").fit(rows)
+    np.testing.assert_array_equal(encoder.logits(rows), alone.logits(rows))
 
 
 def test_vectors_with_labels(vectors):

@@ -25,6 +25,8 @@ _CHECKPOINTS = 20
 # How often a small set is gone through by default, within these bounds on the steps.
 _EPOCHS = 15
 _MIN_STEPS, _MAX_STEPS = 300, 4000
+# Without labels, so many nearest neighbours are similar (paper 3.2).
+_NEIGHBORS = 10
 # Inputs by which codes are judged after training, and the share of dissimilar pairs within the radius that is too much.
 _LOOKED_AT = 1000
 _CROWDED = 0.2
@@ -118,10 +120,15 @@ def train(
         group_size=_group_size(data.labels),
         width=width,
         center=center,
+        objective="probing" if radius is None and not labelled else "radius",
         held_out=held_out,
         seed=seed,
         device=device,
     )
+    similar = data.labels
+    if similar is None and not held_out:
+        # What `fit` would do by itself, silently.
+        similar = _neighbors(data.inputs, encoder)
     kept = checkpoint or model / CHECKPOINT
     with progress_on_stderr("Learning") as tell:
         reached = Progress(steps=steps)
@@ -135,7 +142,7 @@ def train(
         try:
             encoder.fit(
                 data.inputs,
-                data.labels,
+                similar,
                 markers=_markers(data.labels, encoder.group_size),
                 augment=CropFlipColor(size) if augment and data.inputs.ndim == 4 else None,
                 progress=show,
@@ -248,6 +255,15 @@ def _markers(labels: NDArray[Any] | None, group_size: int) -> NDArray[Any] | Non
     _, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
     found: NDArray[Any] = np.flatnonzero(counts[numbers] >= group_size)
     return found
+
+
+def _neighbors(vectors: NDArray[Any], encoder: HashEncoder) -> Any:
+    from hamtarget.learn import Neighbors, available_device, nearest_neighbors
+
+    device = available_device() if encoder.device == "auto" else encoder.device
+    with progress_on_stderr("Nearest neighbours") as tell:
+        k = min(_NEIGHBORS, len(vectors) - 1)
+        return Neighbors(nearest_neighbors(vectors, k, device=device, progress=tell))
 
 
 def _export(encoder: Any, model: Path) -> bool:
