@@ -155,6 +155,14 @@ def test_what_is_no_id_is_refused(store, id, error, what):
     assert len(store) == 0
 
 
+def test_ids_may_come_in_anything_that_can_be_gone_through(store):
+    store.put_rows((f"{number}" for number in range(3)), codes=CODES[:3])
+    store.put_rows(np.array(["x", "y"]), codes=CODES[:2])
+    store.put_rows({7: None, 8: None}, codes=CODES[:2])
+    assert store.delete({"0", 7}) == 2
+    assert [item.id for item in store.get(dict.fromkeys(["1", "x", 8]))] == ["1", "x", 8]
+
+
 def test_a_string_is_not_a_list_of_ids(store):
     with pytest.raises(ShapeError, match="list of ids"):
         store.delete("abc")

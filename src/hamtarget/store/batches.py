@@ -52,7 +52,7 @@ class Batch:
 def batch_of_rows(
     settings: Settings,
     encoder: Callable[[], TrainedEncoder],
-    ids: Sequence[Id] | NDArray[Any],
+    ids: Iterable[Id] | NDArray[Any],
     *,
     codes: ArrayLike | None,
     inputs: Any,

@@ -289,6 +289,8 @@ class Engine:
 
     def after_fork(self) -> None:
         """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        if self._unusable:
+            return
         self._unusable = "was opened by the process that this one was forked from; open the store again"
         if not self.read_only:
             self._lock.leave()

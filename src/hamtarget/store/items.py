@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ def check_id(id: object) -> Id:
     return int(id)
 
 
-def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
+def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
     """All of `ids` as plain strings and integers.
 
     Raises:
@@ -88,6 +88,8 @@ def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
             raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
         whole: list[Id] = ids.tolist()
         return whole if ids.dtype.kind == "i" else check_ids(whole)
+    if not isinstance(ids, list | tuple):
+        ids = list(ids)
     if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:  # type: ignore[arg-type]
         # All at once, since many of them are put at once.
         encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
