@@ -90,7 +90,7 @@ def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
         return whole if ids.dtype.kind == "i" else check_ids(whole)
     if not isinstance(ids, list | tuple):
         ids = list(ids)
-    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:  # type: ignore[arg-type]
+    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:
         # All at once, since many of them are put at once.
         encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
         return list(ids)
