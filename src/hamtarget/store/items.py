@@ -64,7 +64,6 @@ def check_id(id: object) -> Id:
     if type(id) is str:
         if len(id) > MAX_ID_BYTES or len(encode_text(id, name="id")) > MAX_ID_BYTES:
             raise InputError(f"id {shorten(id)} is longer than {MAX_ID_BYTES:,} bytes of UTF-8; shorten it")
-        # Only an id that is not ASCII can hold what UTF-8 cannot, and `encode_text` has then been called.
         return id
     if isinstance(id, str):
         return check_id(str(id))
