@@ -499,9 +499,21 @@ def test_compact_keeps_everything(store):
     assert store.verify().ok
     assert [hit.id for hit in store.search(code=CODES[450], radius=0)] == ["50"]
     with store.transaction():
+        for call in (store.compact, store.close):
+            with pytest.raises(InputError, match="within a transaction"):
+                call()
         store.put([Item(1, code=CODES[0])])
-        with pytest.raises(InputError, match="within a transaction"):
-            store.compact()
+    assert 1 in store
+
+
+def test_compact_does_not_wait_for_a_scan(store):
+    store.put_rows(range(100), codes=CODES[:100])
+    scan = store.scan()
+    next(scan)
+    store.delete(range(50))
+    store.compact()
+    assert len(list(scan)) == 99
+    assert len(store) == 50
 
 
 def test_a_second_writer_is_told_who_the_first_is(stores, store):
