@@ -215,3 +215,22 @@ def test_a_forked_process_that_lives_on_does_not_hold_the_lock(tmp_path):
     os.close(go)
     os.waitpid(child, 0)
     os.close(waiting)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_after_closing_closes_no_file_of_others(tmp_path):
+    store = Store.create(tmp_path / "store", n_bits=64)
+    store.close()
+    # Take the numbers that the store's files had.
+    handles = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+    child = os.fork()
+    if child == 0:
+        try:
+            for handle in handles:
+                os.fstat(handle)
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for handle in handles:
+        os.close(handle)

@@ -155,6 +155,14 @@ def test_what_is_no_id_is_refused(store, id, error, what):
     assert len(store) == 0
 
 
+def test_ids_may_come_in_anything_that_can_be_gone_through(store):
+    store.put_rows((f"{number}" for number in range(3)), codes=CODES[:3])
+    store.put_rows(np.array(["x", "y"]), codes=CODES[:2])
+    store.put_rows({7: None, 8: None}, codes=CODES[:2])
+    assert store.delete({"0", 7}) == 2
+    assert [item.id for item in store.get(dict.fromkeys(["1", "x", 8]))] == ["1", "x", 8]
+
+
 def test_a_string_is_not_a_list_of_ids(store):
     with pytest.raises(ShapeError, match="list of ids"):
         store.delete("abc")
@@ -491,9 +499,21 @@ def test_compact_keeps_everything(store):
     assert store.verify().ok
     assert [hit.id for hit in store.search(code=CODES[450], radius=0)] == ["50"]
     with store.transaction():
+        for call in (store.compact, store.close):
+            with pytest.raises(InputError, match="within a transaction"):
+                call()
         store.put([Item(1, code=CODES[0])])
-        with pytest.raises(InputError, match="within a transaction"):
-            store.compact()
+    assert 1 in store
+
+
+def test_compact_does_not_wait_for_a_scan(store):
+    store.put_rows(range(100), codes=CODES[:100])
+    scan = store.scan()
+    next(scan)
+    store.delete(range(50))
+    store.compact()
+    assert len(list(scan)) == 99
+    assert len(store) == 50
 
 
 def test_a_second_writer_is_told_who_the_first_is(stores, store):

@@ -48,6 +48,8 @@ def test_vectors_are_encoded(stores, encoder):
         for wrong in (VECTORS[:, :5], VECTORS[0, :5], VECTORS[None]):
             with pytest.raises(ShapeError):
                 store.search(wrong)
+        with pytest.raises(ShapeError, match="one shape"):
+            store.search([VECTORS[0], VECTORS[1, :3]])
         with pytest.raises(InputError, match="images"):
             store.search("picture.png")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Batch:
 def batch_of_rows(
     settings: Settings,
     encoder: Callable[[], TrainedEncoder],
-    ids: Sequence[Id] | NDArray[Any],
+    ids: Iterable[Id] | NDArray[Any],
     *,
     codes: ArrayLike | None,
     inputs: Any,

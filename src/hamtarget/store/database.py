@@ -34,6 +34,7 @@ _SYNCHRONOUS: dict[Durability, str] = {"full": "FULL", "os": "NORMAL"}
 # `->` of JSON came with 3.38; STRICT tables are one version older.
 _OLDEST_SQLITE = (3, 38, 0)
 _WAIT_SECONDS = 30.0
+_WAIT_FOR_READERS_MS = 200
 _STATEMENTS = 64
 # The log is copied into the database when it has so many pages (of 4 KiB): larger is faster for many puts.
 _LOG_PAGES = 16_384
@@ -120,6 +121,13 @@ def set_durability(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_PAGES * 4096}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Nothing; the log is copied into the database and emptied, unless readers keep it from that: then later."""
+    connection.execute(f"PRAGMA busy_timeout = {_WAIT_FOR_READERS_MS}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT_SECONDS)}")
 
 
 def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +20,13 @@ from hamtarget.store.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.database import (
     DATABASE_NAME,
     Readers,
+    empty_log,
     open_database,
     set_durability,
     transaction,
     translated,
 )
+from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.live import StoreIndex
 from hamtarget.store.lock import WriterLock
 from hamtarget.store.names import Names, plain
@@ -62,9 +62,9 @@ class Engine:
         self.read_only = read_only
         self.file = path / DATABASE_NAME
         self._unusable = ""
+        self._next_look = 0.0
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
-        self._watch_lock = threading.Lock()
         if not self.file.is_file():
             what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
             raise FileError(f"{path} is no store: {what}; make one with Store.create")
@@ -78,7 +78,6 @@ class Engine:
                 self.settings = read_settings(self._connection)
                 if not read_only:
                     set_durability(self._connection, self.settings.durability)
-                self._seen, self._next_look = self._data_version(), 0.0
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
                 self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
                 self._counter.write(self._live.sequence)
@@ -86,7 +85,7 @@ class Engine:
         self._readers = Readers(self.file)
         self._names = Names(self._readers.one)
         self._unsaved_rows = 0
-        _tell_of_forks(self)
+        tell_of_forks(self)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
             # So that the next opening need not do it again.
             self._try_to_save()
@@ -96,6 +95,7 @@ class Engine:
         if self._unusable:
             return
         with self._write_lock, self._live.lock:
+            self._check_between_transactions("close")
             self._readers.close()
             try:
                 if not self.read_only and not self._live.is_saved and self._live.sequence:
@@ -192,9 +192,7 @@ class Engine:
     @contextmanager
     def write(self) -> Iterator[Writing]:
         """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
-        self.check_open()
-        if self.read_only:
-            raise ReadOnlyError(f"{self.path} was opened for reading only; open it without read_only=True")
+        self._check_writable()
         with self._write_lock:
             self.check_open()
             if self._writing is not None:
@@ -218,6 +216,15 @@ class Engine:
             if self._unsaved_rows > max(_UNSAVED_ROWS, _UNSAVED_SHARE * len(self._live.index)):
                 self._try_to_save()
 
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyError(f"{self.path} was opened for reading only; open it without read_only=True")
+
+    def _check_between_transactions(self, verb: str) -> None:
+        if self._writing is not None:
+            raise InputError(f"{verb} is called within a transaction; call it after its end")
+
     def _commit(self, writing: Writing) -> None:
         writing.finish()
         # Held over the commit: nobody sees the database ahead of the index.
@@ -239,17 +246,15 @@ class Engine:
 
     def compact(self) -> None:
         """Nothing; see `Store.compact`."""
-        with self.write() as writing:
-            if writing.changes:
-                raise InputError("compact is called within a transaction; call it after its end")
+        self._check_writable()
         with self._write_lock, translated(self.file):
+            self._check_between_transactions("compact")
             self.save()
             free, pages = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
             if free > pages // 4:
                 self._connection.execute("VACUUM")
             # Readers may keep the log from being emptied; it is then done another time.
-            self._connection.execute("PRAGMA busy_timeout = 1000")
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            empty_log(self._connection)
 
     def save(self) -> None:
         """Nothing; the index is saved as it is."""
@@ -265,17 +270,10 @@ class Engine:
     def _look(self) -> None:
         """Nothing; if another process has committed something, a reader's index has followed."""
         now = monotonic()
-        if self._counter.numbers[0] == self._live.sequence and now < self._next_look:
-            return
-        # The writer may have died between a commit and the counter: SQLite itself knows.
-        with self._watch_lock, translated(self.file):
+        # The writer may have died between a commit and the counter: now and then, the database is asked anyway.
+        if self._counter.numbers[0] != self._live.sequence or now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
-            before, self._seen = self._seen, self._data_version()
-        if before != self._seen:
             self.read(_nothing)
-
-    def _data_version(self) -> int:
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def _follow(self, connection: sqlite3.Connection) -> int:
         """The change that the connection's transaction sees; the index is there as well, or will be in a moment."""
@@ -289,6 +287,8 @@ class Engine:
 
     def after_fork(self) -> None:
         """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        if self._unusable:
+            return
         self._unusable = "was opened by the process that this one was forked from; open the store again"
         if not self.read_only:
             self._lock.leave()
@@ -299,23 +299,3 @@ _SIZES = ("freelist_count", "page_count")
 
 def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
     """To be read where only the index is to follow."""
-
-
-_open_engines: WeakSet[Engine] = WeakSet()
-_are_forks_told: list[bool] = []
-
-
-def _tell_of_forks(engine: Engine) -> None:
-    """Nothing; `engine.after_fork` will be called in processes that are forked from this one.
-
-    SQLite's connections and locks do not survive a fork; a copy that is used nevertheless can destroy the database.
-    """
-    _open_engines.add(engine)
-    if not _are_forks_told and hasattr(os, "register_at_fork"):
-        _are_forks_told.append(True)
-        os.register_at_fork(after_in_child=_after_fork)
-
-
-def _after_fork() -> None:
-    for engine in list(_open_engines):
-        engine.after_fork()

@@ -28,7 +28,10 @@ def as_batch(encoder: TrainedEncoder, inputs: Any) -> tuple[NDArray[Any], bool]:
         return _read_pictures([inputs], shape), True
     if isinstance(inputs, list | tuple) and inputs and any(_is_picture(element) for element in inputs):
         return _read_pictures(list(inputs), shape), False
-    array = np.asarray(inputs)
+    try:
+        array = np.asarray(inputs)
+    except ValueError as error:
+        raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
     # Grey images may come with their one channel or without.
     plain = shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
     if array.shape in (shape, plain):

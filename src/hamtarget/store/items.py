@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,6 @@ def check_id(id: object) -> Id:
     if type(id) is str:
         if len(id) > MAX_ID_BYTES or len(encode_text(id, name="id")) > MAX_ID_BYTES:
             raise InputError(f"id {shorten(id)} is longer than {MAX_ID_BYTES:,} bytes of UTF-8; shorten it")
-        # Only an id that is not ASCII can hold what UTF-8 cannot, and `encode_text` has then been called.
         return id
     if isinstance(id, str):
         return check_id(str(id))
@@ -75,7 +74,7 @@ def check_id(id: object) -> Id:
     return int(id)
 
 
-def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
+def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
     """All of `ids` as plain strings and integers.
 
     Raises:
@@ -88,7 +87,9 @@ def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
             raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
         whole: list[Id] = ids.tolist()
         return whole if ids.dtype.kind == "i" else check_ids(whole)
-    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:  # type: ignore[arg-type]
+    if not isinstance(ids, list | tuple):
+        ids = list(ids)
+    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:
         # All at once, since many of them are put at once.
         encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
         return list(ids)

@@ -17,7 +17,7 @@ from hamtarget.protocol import Progress
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, Record
 from hamtarget.store.results import StoreHit, StoreQueryHits
-from hamtarget.store.rows import read_deleted, scan_records
+from hamtarget.store.rows import changed_records, read_deleted, scan_records
 
 
 class StoreIndex(MultiIndex):
@@ -96,10 +96,9 @@ class LiveIndex:
     def replay(self, connection: sqlite3.Connection, sequence: int) -> None:
         """Nothing; what was changed up to `sequence`, which the connection's transaction sees, is in the index."""
         with self.lock:
-            gone = [row for row in read_deleted(connection, changed_after=self.sequence) if row in self.index]
+            gone = [row for row in read_deleted(connection, after=self.sequence) if row in self.index]
             changes: list[Change] = [Delete(np.array(gone, dtype=np.int64))] if gone else []
-            for block in scan_records(connection, "TRUE", (), changed_after=self.sequence):
-                changes.append(put_of(block, self.index))
+            changes += (put_of(block, self.index) for block in changed_records(connection, after=self.sequence))
             self.apply(changes, sequence)
 
     def _put(self, change: Put) -> None:
@@ -157,7 +156,7 @@ def build_index(
     n_rows = connection.execute("SELECT count(*) FROM items").fetchone()[0] if progress else 0
     parts: list[Put] = []
     done = 0
-    for block in scan_records(connection, "TRUE", ()):
+    for block in scan_records(connection):
         parts.append(put_of(block, index))
         done += len(block)
         if progress:

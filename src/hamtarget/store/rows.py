@@ -114,15 +114,18 @@ def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[i
     return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
 
 
-def read_deleted(connection: sqlite3.Connection, *, changed_after: int) -> list[int]:
+def read_deleted(connection: sqlite3.Connection, *, after: int) -> list[int]:
     """Rows that were deleted after a change and are not there again.
 
     Raises:
         CorruptFileError: a trace of one of them is damaged.
     """
     gone = []
-    sql = "SELECT row, changed, checksum FROM deleted WHERE changed > ? AND row NOT IN (SELECT row FROM items)"
-    for row, changed, checksum in connection.execute(sql, (changed_after,)):
+    sql = """
+        SELECT row, changed, checksum FROM deleted INDEXED BY deleted_by_change
+        WHERE changed > ? AND NOT EXISTS (SELECT 1 FROM items WHERE items.row = deleted.row)
+    """
+    for row, changed, checksum in connection.execute(sql, (after,)):
         if trace_checksum(row, changed) != checksum:
             raise CorruptFileError(f"the trace of deleted row {row} is damaged: its checksum is wrong; restore a copy")
         gone.append(row)
@@ -143,16 +146,27 @@ def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[in
 
 
 def scan_records(
-    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], *, changed_after: int = 0
+    connection: sqlite3.Connection, condition: str = "TRUE", parameters: Sequence[Any] = ()
 ) -> Iterator[list[Record]]:
-    """All rows that meet a condition, in blocks.
+    """All rows that meet a condition, ascending, in blocks.
 
     Raises:
         CorruptFileError: one of them is damaged.
     """
-    order = "changed > ? AND" if changed_after else ""
-    values = [changed_after, *parameters] if changed_after else parameters
-    cursor = connection.execute(f"{_COLUMNS} WHERE {order} ({condition}) ORDER BY row", values)
+    yield from _blocks(connection.execute(f"{_COLUMNS} WHERE {condition} ORDER BY row", parameters))
+
+
+def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[list[Record]]:
+    """All rows that were written after a change, in blocks.
+
+    Raises:
+        CorruptFileError: one of them is damaged.
+    """
+    # Left to itself, SQLite reads the whole table.
+    yield from _blocks(connection.execute(f"{_COLUMNS} INDEXED BY items_by_change WHERE changed > ?", (after,)))
+
+
+def _blocks(cursor: sqlite3.Cursor) -> Iterator[list[Record]]:
     while block := cursor.fetchmany(_FETCHED_ROWS):
         yield list(_checked(block))
 

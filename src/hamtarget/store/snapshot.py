@@ -98,6 +98,9 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
     state = read_state(connection)
     if state.snapshot is None or state.snapshot_sequence is None:
         return None, False
+    if Path(state.snapshot).name != state.snapshot:
+        # A forged database does not lead out of the folder.
+        return None, False
     path = folder / state.snapshot
     index = read_snapshot(path, settings)
     if index is None:

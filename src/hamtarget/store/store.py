@@ -202,7 +202,7 @@ class Store:
 
     def put_rows(
         self,
-        ids: Sequence[Id] | NDArray[Any],
+        ids: Iterable[Id] | NDArray[Any],
         *,
         codes: ArrayLike | None = None,
         inputs: Any = None,
@@ -233,7 +233,7 @@ class Store:
         with self._engine.write() as writing:
             writing.put(batch)
 
-    def delete(self, ids: Sequence[Id] | NDArray[Any]) -> int:
+    def delete(self, ids: Iterable[Id] | NDArray[Any]) -> int:
         """How many of the ids were there; they are then gone, on disk too.
 
         Raises:
@@ -253,7 +253,7 @@ class Store:
         with self._engine.write():
             yield
 
-    def get(self, ids: Sequence[Id] | NDArray[Any]) -> list[Item | None]:
+    def get(self, ids: Iterable[Id] | NDArray[Any]) -> list[Item | None]:
         """The items of these ids, None for those that are not there.
 
         Raises:
@@ -262,7 +262,7 @@ class Store:
         checked = check_ids(ids)
         return self._engine.read(lambda connection, _: get_items(connection, checked, self.embeddings))
 
-    def payloads(self, ids: Sequence[Id] | NDArray[Any]) -> list[Any]:
+    def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
         """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
         return [None if item is None else item.payload for item in self.get(ids)]
 
