@@ -8,9 +8,9 @@ NATIVE := CMakeLists.txt $(wildcard native/*)
 .PHONY: demo test check sanitize bench bench-search bench-peers figure2 soak clean help
 
 help:
-	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
+	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
 	@echo "make test     every test"
-	@echo "make soak     100,000 random indexes against numpy; about half an hour"
+	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
@@ -34,13 +34,15 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE)
 	@touch $@
 
 demo: $(VENV)/.installed
-	@$(BIN)/python -m hamtarget.demo --out out
+	@$(BIN)/hamtarget demo --out out
 
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
 
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
+	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
+	    tests/property/test_store_model.py tests/crash/test_store_kill.py
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .

@@ -9,7 +9,11 @@
     |   `-- ImageError               an image is damaged, too large, or none
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
-    |   `-- UnsupportedFileError     whole, but of a version or format that this one cannot read
+    |   |-- UnsupportedFileError     whole, but of a version or format that this one cannot read
+    |   |-- LockedError              another writer has it open
+    |   |-- ReadOnlyError            opened for reading only, or the system lets nobody write there
+    |   `-- WriteError               the disk is full or fails; nothing was changed
+    |-- ClosedError                  the store was closed, or was opened by another process
     |-- NotFittedError               the encoder has learned nothing yet
     |-- TrainingError                training cannot go on: the loss is no longer a number
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
@@ -58,6 +62,22 @@ class CorruptFileError(FileError):
 
 class UnsupportedFileError(FileError):
     """A file is whole, but of a version or format that this one cannot read."""
+
+
+class LockedError(FileError):
+    """Another writer has the file open: there is one at a time."""
+
+
+class ReadOnlyError(FileError):
+    """It was opened for reading only, or the system lets nobody write there."""
+
+
+class WriteError(FileError):
+    """The disk is full or fails: what was asked is not on disk, and nothing was changed."""
+
+
+class ClosedError(HamtargetError):
+    """The store was closed, or was opened by another process than this one."""
 
 
 class NotFittedError(HamtargetError):

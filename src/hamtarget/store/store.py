@@ -1,0 +1,398 @@
+"""Store: a durable collection of items, found by the distance of their codes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import check_radius
+from hamtarget.encoders import open_encoder
+from hamtarget.errors import InputError
+from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.search import Embeddings
+from hamtarget.store.batches import batch_of_items, batch_of_rows
+from hamtarget.store.creation import ENCODER_NAME, create_folder
+from hamtarget.store.database import Durability
+from hamtarget.store.duplicates import close_groups, close_pairs
+from hamtarget.store.engine import Engine
+from hamtarget.store.filters import Filter
+from hamtarget.store.inputs import as_batch, encode
+from hamtarget.store.inspection import store_stats, verify_store
+from hamtarget.store.items import Item, Payload, check_id, check_ids
+from hamtarget.store.live import StoreIndex
+from hamtarget.store.reading import count_items, get_items, scan_items
+from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
+from hamtarget.store.settings import choose_settings
+
+# Items of one `put` that are encoded and written at a time; all of them are one transaction.
+_ITEMS_AT_ONCE = 4096
+
+
+class Store:
+    """A folder of items (id, code, embedding, payload) that survives crashes, and the index that finds them.
+
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. One process writes at a time; any
+    number of others read, and see each change once it is committed. Within a process, any number of threads may read
+    while one writes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use `Store.create` or `Store.open`."""
+        self._engine = engine
+        self._encoder: TrainedEncoder | None = None
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        encoder: TrainedEncoder | None = None,
+        n_bits: int | None = None,
+        radius: int | None = None,
+        substrings: int | None = None,
+        embeddings: Embeddings | None = None,
+        durability: Durability = "full",
+    ) -> Self:
+        """A new, empty store, open for writing.
+
+        Args:
+            path: a folder that is not there yet, or is empty.
+            encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
+            n_bits: bits of a code; the encoder's by default.
+            radius: what a search without a radius of its own looks within; the encoder's by default, or 2.
+            substrings: number of tables of the index; radius + 1 by default.
+            embeddings: what embeddings are kept with the codes; none by default.
+            durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
+                reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
+                the last puts, never the order of them or the store.
+
+        Raises:
+            FileError: the folder is not empty. InputError: a setting is missing or out of range.
+        """
+        settings = choose_settings(
+            encoder,
+            n_bits=n_bits,
+            radius=radius,
+            substrings=substrings,
+            embeddings=embeddings,
+            durability=durability,
+        )
+        create_folder(Path(path), settings, encoder)
+        store = cls.open(path)
+        store._encoder = encoder
+        return store
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
+        """The store in a folder.
+
+        Args:
+            path: where `create` made it.
+            read_only: whether it is opened for reading only: any number of processes may, while one writes.
+            progress: called with rows done and all rows, if the index must be built from the rows.
+
+        Raises:
+            FileError: there is no store. LockedError: another process is writing it.
+            CorruptFileError: the database is damaged. UnsupportedFileError: a later version wrote it.
+            ReadOnlyError: the folder cannot be written.
+        """
+        return cls(Engine(Path(path), read_only=read_only, progress=progress))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing; the index is saved if it has changed, and another process may write. Closing twice is fine."""
+        self._engine.close()
+
+    @property
+    def path(self) -> Path:
+        """The store's folder."""
+        return self._engine.path
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._engine.read_only
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        return self._engine.settings.n_bits
+
+    @property
+    def radius(self) -> int:
+        """What a search without a radius of its own looks within."""
+        return self._engine.settings.radius
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What embeddings are kept with the codes, if any."""
+        return self._engine.settings.embeddings
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the store holds an encoder, and takes inputs."""
+        return self._engine.settings.has_encoder
+
+    @property
+    def encoder(self) -> TrainedEncoder:
+        """The encoder that was saved with the store; opened when first used.
+
+        Raises:
+            InputError: the store has none.
+        """
+        if self._encoder is None:
+            if not self._engine.settings.has_encoder:
+                raise InputError(f"{self.path} has no encoder; pass codes, or create it with encoder=...")
+            self._encoder = open_encoder(self.path / ENCODER_NAME)
+        return self._encoder
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last change: it grows by 1 with each transaction."""
+        return self._engine.sequence
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._engine.index)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is an item of this id."""
+        try:
+            wanted = check_id(id)
+        except InputError:
+            return False
+        return self.get([wanted])[0] is not None
+
+    def count(self, filter: Filter | None = None) -> int:
+        """Number of items, or of those that pass a filter."""
+        if not filter:
+            return len(self)
+        return self._engine.read(lambda connection, _: count_items(connection, filter))
+
+    def put(self, items: Iterable[Item]) -> int:
+        """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
+
+        All of them are one transaction: give an endless stream in batches. Of an id that is there twice, the last
+        item counts.
+
+        Raises:
+            InputError, and its kinds: an item is not what the store keeps. WriteError: the disk is full or fails.
+            ReadOnlyError: the store was opened for reading.
+        """
+        n_items = 0
+        source = iter(items)
+        with self._engine.write() as writing:
+            while block := list(islice(source, _ITEMS_AT_ONCE)):
+                writing.put(batch_of_items(self._engine.settings, lambda: self.encoder, block))
+                n_items += len(block)
+        return n_items
+
+    def put_rows(
+        self,
+        ids: Iterable[Id] | NDArray[Any],
+        *,
+        codes: ArrayLike | None = None,
+        inputs: Any = None,
+        embeddings: ArrayLike | None = None,
+        payloads: Sequence[Payload | None] | None = None,
+    ) -> None:
+        """The same as `put`, for arrays: faster.
+
+        Args:
+            ids: (rows,) of strings or integers.
+            codes: (rows, n_bits / 8) of packed uint8, or else
+            inputs: what the store's encoder takes, a batch of them.
+            embeddings: (rows, n_dims), where the store keeps embeddings; those of the encoder by default.
+            payloads: a JSON object or None for each row.
+
+        Raises:
+            As `put`.
+        """
+        batch = batch_of_rows(
+            self._engine.settings,
+            lambda: self.encoder,
+            ids,
+            codes=codes,
+            inputs=inputs,
+            embeddings=embeddings,
+            payloads=payloads,
+        )
+        with self._engine.write() as writing:
+            writing.put(batch)
+
+    def delete(self, ids: Iterable[Id] | NDArray[Any]) -> int:
+        """How many of the ids were there; they are then gone, on disk too.
+
+        Raises:
+            As `put`.
+        """
+        checked = check_ids(ids)
+        with self._engine.write() as writing:
+            return writing.delete(checked)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block whose puts and deletes are all committed at its end, or none if anything is raised in it.
+
+        Searches and `get` see the changes once they are committed, also in the thread that makes them. Other threads
+        that write wait. A transaction within a transaction is part of it.
+        """
+        with self._engine.write():
+            yield
+
+    def get(self, ids: Iterable[Id] | NDArray[Any]) -> list[Item | None]:
+        """The items of these ids, None for those that are not there.
+
+        Raises:
+            CorruptFileError: an item is damaged.
+        """
+        checked = check_ids(ids)
+        return self._engine.read(lambda connection, _: get_items(connection, checked, self.embeddings))
+
+    def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
+        """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
+        return [None if item is None else item.payload for item in self.get(ids)]
+
+    def scan(self, filter: Filter | None = None) -> Iterator[Item]:
+        """All items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
+
+        Raises:
+            CorruptFileError: an item is damaged.
+        """
+        with self._engine.reading() as connection:
+            yield from scan_items(connection, filter, self.embeddings)
+
+    def search(
+        self,
+        query: Any = None,
+        radius: int | None = None,
+        *,
+        code: ArrayLike | None = None,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """Every item within `radius` bits of the query, nearest first, or the first `limit` of them.
+
+        Args:
+            query: what the encoder takes, one input or a batch of them, or else
+            code: packed uint8, (n_bits / 8,) or (queries, n_bits / 8).
+            radius: from 0 to n_bits - 1; the store's own by default.
+            limit: most hits for each query; all of them by default.
+            filter: the value, or the `Range` of values, of each named top-level field of the payload.
+            rerank: so many of the hits (after `limit`), the closest by embedding.
+            embedding: of the query or queries, for `rerank`; that of the encoder by default.
+            threads: the queries of a batch are shared among so many.
+
+        Returns:
+            `StoreHits` for a batch of queries, the hits alone for one query; those at one distance are in the order
+            of integer ids, then in that in which they were first stored.
+
+        Raises:
+            InputError, and its kinds: a number is out of range, or an array is not what it should be.
+        """
+        codes, vectors = self._queries(query, code, embedding, rerank)
+
+        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
+            return index.search(
+                codes, radius, limit=limit, filter=rows, rerank=rerank, queries=vectors, threads=threads
+            )
+
+        if not filter:
+            return self._engine.search(look)
+        return self._engine.search_in_step(
+            lambda connection, index: look(index, rows_for_search(connection, index, filter, codes, radius))
+        )
+
+    def nearest(
+        self,
+        query: Any = None,
+        k: int = 10,
+        *,
+        code: ArrayLike | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """The `k` nearest items, exactly; all of them where there are fewer. For the rest see `search`."""
+        codes, vectors = self._queries(query, code, embedding, rerank)
+
+        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
+            return index.nearest(codes, k, filter=rows, rerank=rerank, queries=vectors, threads=threads)
+
+        if not filter:
+            return self._engine.search(look)
+        return self._engine.search_in_step(
+            lambda connection, index: look(index, rows_for_nearest(connection, index, filter, codes, k))
+        )
+
+    def near_duplicates(
+        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+    ) -> Iterator[Pair]:
+        """All pairs of items within `radius` bits of each other, each once.
+
+        They come in the order of `a`; items that are changed during the iteration are seen as they were or as they
+        are. `progress` is called with items done and all items.
+        """
+        within = self.radius if radius is None else check_radius(radius, self.n_bits)
+        for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
+            ids = self._engine.ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
+
+    def duplicate_groups(
+        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+    ) -> list[list[Id]]:
+        """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
+        within = self.radius if radius is None else check_radius(radius, self.n_bits)
+        groups = close_groups(self._engine.index, within, threads=threads, progress=progress)
+        return [ids for group in groups if len(ids := list(self._engine.ids_of(group).values())) > 1]
+
+    def compact(self) -> None:
+        """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
+
+        Changes keep the store in good order by themselves; this is for the end of many changes.
+        """
+        self._engine.compact()
+
+    def verify(self, *, progress: Progress | None = None) -> StoreReport:
+        """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
+        settings = self._engine.settings
+        return self._engine.read(
+            lambda connection, index: verify_store(connection, index, self.path, settings, progress=progress)
+        )
+
+    def stats(self) -> StoreStats:
+        """How much there is of everything."""
+        return self._engine.read(
+            lambda connection, index: store_stats(connection, index, self.path, self._engine.settings)
+        )
+
+    def _queries(
+        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+    ) -> tuple[ArrayLike, ArrayLike | None]:
+        """Codes and, if hits are to be re-ranked, embeddings of what is looked for."""
+        if (query is None) == (code is None):
+            raise InputError("query and code are both given or both missing; give one of them")
+        if code is not None:
+            return code, embedding
+        batch, one = as_batch(self.encoder, query)
+        codes, made = encode(self.encoder, batch, None if rerank is None or embedding is not None else self.embeddings)
+        return codes[0] if one else codes, made if embedding is None else embedding
