@@ -15,6 +15,7 @@ import numpy as np
 
 from hamtarget.data import VectorSet, open_vectors
 from hamtarget.paper.vector_models import (
+    FINE,
     LAMBDAS,
     LENGTHS,
     N_BITS,
@@ -23,11 +24,10 @@ from hamtarget.paper.vector_models import (
     WIDE_RADIUS,
     Training,
     VectorModel,
+    fast_model,
     lookup_model,
     probing_model,
 )
-
-SUBSTRINGS = (3, 4, 5)
 
 
 def models_of(seeds: int, steps: int) -> list[VectorModel]:
@@ -39,7 +39,8 @@ def models_of(seeds: int, steps: int) -> list[VectorModel]:
     ]
     return [
         *(lookup_model(*which, training) for which in look_up),
-        *(probing_model(count, Training(steps=steps, seed=seed)) for count in SUBSTRINGS for seed in range(seeds)),
+        fast_model(training),
+        *(probing_model(FINE, Training(steps=steps, seed=seed)) for seed in range(seeds)),
     ]
 
 

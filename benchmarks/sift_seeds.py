@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.data import open_vector_set
-from hamtarget.paper.figure4 import FINE
 from hamtarget.paper.probing import nearest_read
 from hamtarget.paper.provenance import provenance, write_json
-from hamtarget.paper.vector_models import Training, probing_model
+from hamtarget.paper.vector_models import FINE, Training, probing_model
 
 READS = (1000, 2000, 4000, 8000)
 

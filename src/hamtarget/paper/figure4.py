@@ -23,14 +23,22 @@ from hamtarget.paper.probing import ProbedIndex, Ranking
 from hamtarget.paper.provenance import provenance, write_json
 from hamtarget.paper.table2 import measure, table2_records
 from hamtarget.paper.vector_codes import NamedProgress
-from hamtarget.paper.vector_models import LAMBDAS, N_BITS, WIDE_LAMBDAS, WIDE_RADIUS, Training, probing_model
+from hamtarget.paper.vector_models import (
+    FAST,
+    FINE,
+    LAMBDAS,
+    N_BITS,
+    WIDE_LAMBDAS,
+    WIDE_RADIUS,
+    Training,
+    fast_model,
+    probing_model,
+)
 from hamtarget.protocol import Encoder
 
-# Three substrings of 21 bits put rows into the finest order. Four of 16 bits are the fastest: fewer, fuller buckets.
-FINE, FAST = 3, 4
-BUDGETS = (2000, 4000, 5000, 6000, 8000, 12000)
+BUDGETS = (2000, 4000, 5000, 6000, 7000, 8000, 12000)
 # Of the rows read, one in so many is compared.
-THINNED = (6, 4)
+THINNED = (12, 6)
 # Rows looked at together.
 _ROWS = 65_536
 Tell = Callable[[dict[str, Any]], None]
@@ -76,7 +84,8 @@ def probing_curves(
 ) -> list[dict[str, Any]]:
     """Codes of this project, ITQ and LSH, probed over the budget; `tell` gets each curve as soon as it is there."""
     fine, fast = (
-        probing_model(count, training).trained(vectors, models, progress=progress).encoder for count in (FINE, FAST)
+        model.trained(vectors, models, progress=progress).encoder
+        for model in (probing_model(FINE, training), fast_model(training))
     )
     learned: dict[str, tuple[Encoder, int, tuple[Ranking, ...]]] = {
         f"hamtarget, {FAST} substrings": (fast, FAST, ("vectors", "logits")),
