@@ -47,9 +47,19 @@ def test_equals_its_definition(substrings, temperature):
     assert float(loss(logits, similar).total) == pytest.approx(expected, rel=1e-9)
 
 
-def test_slopes_are_those_of_differences():
+@pytest.mark.parametrize("weight", [0.5, 3.0])
+def test_choosing_adds_the_cost_over_whole_codes(weight):
+    logits, similar = batch()
+    loss = ProbingLoss(N_BITS, substrings=2, sharpness=2.0, choosing_weight=weight, choosing_temperature=0.7)
+    read = naive(logits.numpy(), similar.numpy(), 2, 0.3, 2.0)
+    chosen = naive(logits.numpy(), similar.numpy(), 1, 0.7, 2.0)
+    assert float(loss(logits, similar).total) == pytest.approx(read + weight * chosen, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_slopes_are_those_of_differences(weight):
     logits, similar = batch(rows=6)
-    loss = ProbingLoss(N_BITS, substrings=2)
+    loss = ProbingLoss(N_BITS, substrings=2, choosing_weight=weight)
     assert torch.autograd.gradcheck(lambda y: loss(y, similar).total, logits.requires_grad_())
 
 
