@@ -34,7 +34,14 @@ def repository(tmp_path):
     return package.parent
 
 
-def test_fields():
+def test_a_told_commit_goes_before_the_history_at_hand(monkeypatch):
+    monkeypatch.setenv("HAMTARGET_COMMIT", "abc1234")
+    result = provenance(seed=0)
+    assert (result["commit"], result["dirty"]) == ("abc1234", None)
+
+
+def test_fields(monkeypatch):
+    monkeypatch.delenv("HAMTARGET_COMMIT", raising=False)
     result = provenance(seed=7, command="python -m something")
     assert set(result) == {"command", "commit", "date", "dirty", "machine", "platform", "seed", "versions"}
     assert result["seed"] == 7

@@ -28,18 +28,18 @@ _RESULTS = "benchmarks/results"
 def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
     """What someone needs to repeat a run, and to judge its timings; ready for JSON.
 
-    The keys are `command`, `commit` and `dirty` (None where the package is in no git repository; the commit is then
-    that of the environment variable HAMTARGET_COMMIT, if it is set), `date` (UTC),
-    `machine`, `platform`, `seed` and `versions` (None for what is not installed). No host, user or folder is named.
+    The keys are `command`, `commit` and `dirty` (None where the package is in no git repository; where the environment
+    variable HAMTARGET_COMMIT is set, it is the commit, and `dirty` None), `date` (UTC), `machine`, `platform`, `seed`
+    and `versions` (None for what is not installed). No host, user or folder is named.
 
     Args:
         seed: the seed of the run.
         command: what was typed, as `command_line` gives it; otherwise this process's own arguments.
     """
-    commit, dirty = git_state(Path(__file__).parent)
-    if commit is None:
-        # A copy of the tree without its history, on a machine that only computes, can be told its commit.
-        commit = os.environ.get("HAMTARGET_COMMIT")
+    # A copy of the tree on a machine that only computes, without its history or with an older one, is told its commit.
+    commit, dirty = os.environ.get("HAMTARGET_COMMIT"), None
+    if not commit:
+        commit, dirty = git_state(Path(__file__).parent)
     return {
         "command": command_line(_program(), sys.argv[1:]) if command is None else command,
         "commit": commit,
