@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from hamtarget.errors import FileError
 from hamtarget.metrics import by_label, precision_recall_by_radius
 from hamtarget.paper.image_methods import check_method
 from hamtarget.paper.image_runs import RunCodes, kept_runs
-from hamtarget.paper.image_table import label, save_picture
+from hamtarget.paper.image_table import color, label, save_picture
 from hamtarget.paper.provenance import provenance, write_json
 
 # Beyond half of the bits everything is hit, sooner or later.
@@ -58,28 +58,26 @@ def write_figure3(runs: Path, out: Path, *, methods: Sequence[str] = ()) -> list
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Write a picture: recall and precision by radius, one panel a length.
+    """Write a picture: precision above, recall below, by radius, one column a length.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
 
-    def panel(n_bits: int) -> Any:
+    def panel(figure: str, n_bits: int) -> Callable[[Any], None]:
         def plot(axes: Any) -> None:
-            some = [record for record in records if record["n_bits"] == n_bits]
-            for number, record in enumerate(some):
-                color = f"C{number % 10}"
-                axes.plot(record["radius"], record["precision"], color=color, label=record["method"])
-                axes.plot(record["radius"], record["recall"], color=color, linestyle="--")
-            axes.set_title(f"{n_bits} bits (solid: precision, dashed: recall)")
+            for record in records:
+                if record["n_bits"] == n_bits:
+                    axes.plot(record["radius"], record[figure], color=color(record["method"]), label=record["method"])
+            axes.set_title(f"{n_bits} bits: {figure}")
             axes.set_xlabel("Hamming radius")
             axes.set_ylim(0, 1.02)
             axes.grid(alpha=0.3)
-            axes.legend(fontsize=8)
 
         return plot
 
-    save_picture(path, [panel(n) for n in sorted({record["n_bits"] for record in records})], width=4.6)
+    lengths = sorted({record["n_bits"] for record in records})
+    save_picture(path, [[panel(figure, n) for n in lengths] for figure in ("precision", "recall")], width=4.2)
 
 
 def text(records: list[dict[str, Any]]) -> str:

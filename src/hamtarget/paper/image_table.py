@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -109,20 +109,25 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
                 for n_bits in _LENGTHS
                 if (found := values.get(("whole", method, n_bits, "database", "map")))
             ]
-            axes.plot([n for n, _ in points], [value for _, value in points], marker="o", label=method, linewidth=1.5)
+            style = {"color": color(method), "marker": "o", "linewidth": 1.5}
+            axes.plot([n for n, _ in points], [value for _, value in points], label=method, **style)
         axes.set_xscale("log", base=2)
         axes.set_xticks(_LENGTHS, [str(n) for n in _LENGTHS])
         axes.set_xlabel("bits")
         axes.set_ylabel("MAP@1000")
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
 
-    save_picture(path, [plot], width=5.5)
+    save_picture(path, [[plot]], width=6.0)
 
 
-def save_picture(path: Path, plots: list[Callable[[Any], None]], *, width: float) -> None:
-    """Write a picture of plots side by side, each drawn by a function of its axes.
+def color(method: str) -> str:
+    """A method's colour, the same in every picture."""
+    return f"C{_ORDER.index(method) % 10}" if method in _ORDER else "black"
+
+
+def save_picture(path: Path, plots: Sequence[Sequence[Callable[[Any], None]]], *, width: float) -> None:
+    """Write a picture of rows of plots, each drawn by a function of its axes, with one legend beside them all.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -132,9 +137,15 @@ def save_picture(path: Path, plots: list[Callable[[Any], None]], *, width: float
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[plot]'") from error
-    figure = Figure(figsize=(width * len(plots), 4.2), layout="constrained")
-    for number, plot in enumerate(plots, start=1):
-        plot(figure.add_subplot(1, len(plots), number))
+    figure = Figure(figsize=(width * len(plots[0]) + 1.3, 3.8 * len(plots)), layout="constrained")
+    handles: dict[str, Any] = {}
+    for axes_of_row, row in zip(figure.subplots(len(plots), len(plots[0]), squeeze=False), plots, strict=True):
+        for axes, plot in zip(axes_of_row, row, strict=True):
+            plot(axes)
+            lines, labels = axes.get_legend_handles_labels()
+            handles.update(zip(labels, lines, strict=True))
+    ordered = sorted(handles, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    figure.legend([handles[name] for name in ordered], ordered, loc="outside right center", fontsize=9, frameon=False)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
     write_atomically(path, content.getvalue())
