@@ -84,7 +84,7 @@ NAMES = (*METHODS, *UNTRAINED)
 LENGTHS = (16, 32, 64)
 
 # Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py --fine-tune with as many trials for
-# each method, which are in benchmarks/results/table1/trials.json; HDT's rates and groups by further ones, in pilot.json.
+# each method (benchmarks/results/table1/trials.json); HDT's rates and groups by further ones (pilot.json).
 _CHOSEN: dict[tuple[str, int], Setting] = {
     ("HDT", 32): Setting(learning_rate=4e-3, backbone_rate=0.025, loss={"proxy_weight": 4.0}),
     ("HDT", 64): Setting(group_size=2, loss={"proxy_weight": 12.0}),
