@@ -18,7 +18,7 @@ from hamtarget.errors import InputError, NotFittedError, ShapeError
 from hamtarget.files import write_atomically
 from hamtarget.learn.checkpoint import Progress
 from hamtarget.learn.head import HashHead, HashModel
-from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.held_out import HeldOutLoss, places, split
 from hamtarget.learn.inputs import as_tensor
 from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
@@ -196,7 +196,7 @@ class HashEncoder:
         kept, aside = split(len(tensor), self.held_out, self.seed)
         model = self._build(tuple(tensor.shape[1:]), tensor[kept.to(device)]).to(device)
         similarity = self._similarity(relation, tensor, kept, device)
-        chosen = None if markers is None else _places(torch.as_tensor(np.asarray(markers)), kept, len(tensor))
+        chosen = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(tensor))
         evaluate = None
         if len(aside):
             evaluate = HeldOutLoss(
@@ -395,16 +395,3 @@ def available_device() -> torch.device:
 
 def _parameter_names(kind: type) -> list[str]:
     return [name for name in inspect.signature(kind).parameters if name != "self"]
-
-
-def _places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
-    """Where in `kept` those of the items are that are in it.
-
-    Raises:
-        InputError: an item number is out of range.
-    """
-    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < n_items:
-        raise InputError(f"markers hold item numbers outside 0 to {n_items - 1}")
-    wanted = torch.zeros(n_items, dtype=torch.bool)
-    wanted[items] = True
-    return wanted[kept].nonzero().squeeze(1)

@@ -24,6 +24,19 @@ def split(n_items: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     return order[n_aside:].sort().values, order[:n_aside].sort().values
 
 
+def places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
+    """Where in `kept` those of the items are that are in it.
+
+    Raises:
+        InputError: an item number is out of range.
+    """
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < n_items:
+        raise InputError(f"markers hold item numbers outside 0 to {n_items - 1}")
+    wanted = torch.zeros(n_items, dtype=torch.bool)
+    wanted[items] = True
+    return wanted[kept].nonzero().squeeze(1)
+
+
 class HeldOutLoss:
     """The loss of a model on fixed group batches of held-out inputs: what `train` takes as `evaluate`.
 
