@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 CLASSES = ("bars", "disc", "noise")
 PER_CLASS = 12
@@ -19,6 +18,17 @@ def picture(name, rng):
         y, x = np.mgrid[:20, :20] - 9.5
         return ((x * x + y * y < rng.integers(20, 60)) * light).astype(np.uint8)
     return rng.integers(0, light, (20, 20), dtype=np.uint8)
+
+
+def run_command(*arguments):
+    """What the command says; it must succeed."""
+    from typer.testing import CliRunner
+
+    from hamtarget.cli.main import app
+
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 @pytest.fixture(scope="session")
@@ -38,21 +48,15 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="session")
 def trained(photos, tmp_path_factory):
     """The folder of a model that `hamtarget train` made of the pictures, and what the command said."""
-    from hamtarget.cli.main import app
-
     model = tmp_path_factory.mktemp("trained") / "model"
     settings = ["--bits", "16", "--size", "16", "--grey", "--width", "4", "--batch-size", "16", "--device", "cpu"]
-    result = CliRunner().invoke(app, ["train", str(photos), "--model", str(model), "--steps", "60", *settings])
-    assert result.exit_code == 0, result.output
-    return SimpleNamespace(model=model, output=result.output, settings=settings)
+    output = run_command("train", photos, "--model", model, "--steps", "60", *settings)
+    return SimpleNamespace(model=model, output=output, settings=settings)
 
 
 @pytest.fixture(scope="session")
 def filled(photos, trained, tmp_path_factory):
     """A store of all the pictures; not to be changed."""
-    from hamtarget.cli.main import app
-
     folder = tmp_path_factory.mktemp("filled") / "store"
-    result = CliRunner().invoke(app, ["index", str(folder), str(photos), "--model", str(trained.model)])
-    assert result.exit_code == 0, result.output
+    run_command("index", folder, photos, "--model", trained.model)
     return folder

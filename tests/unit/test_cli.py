@@ -183,6 +183,14 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch):
     assert "\r" in terminal.getvalue() or "\x1b" in terminal.getvalue()
 
 
+def test_work_that_is_not_needed_shows_no_bar(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_on_stderr("Working"):
+        pass
+    assert terminal.getvalue() == ""
+
+
 class Clock:
     """A clock that stands still unless it is moved."""
 

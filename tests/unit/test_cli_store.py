@@ -195,6 +195,7 @@ def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
     assert found == sorted(found)
     by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "5", "--rerank", "36", "--json").stdout)
     assert by_id["hits"] == told["hits"]
+    assert "| embedding distance | payload" in run("search", store, image, "--rerank", "20").stdout
     assert "is a code" in last_line(run("search", store, "0000", "--rerank", "20"))
     assert "is a code" in last_line(run("index", store, input=jsonl({"id": "x", "code": "0000"})))
     assert "--embeddings is float16" in last_line(run("index", *arguments[:-1], "float16"))

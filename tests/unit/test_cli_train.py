@@ -49,7 +49,12 @@ def test_vectors_without_labels_are_for_probing(vectors):
     told = json.loads(result.stdout)
     assert (told["n_bits"], told["radius"], told["input_shape"], told["rows"]) == (64, None, [6], 90)
     assert not told["onnx"]
-    assert isinstance(open_encoder(vectors / "model"), HashEncoder)
+    encoder = open_encoder(vectors / "model")
+    assert isinstance(encoder, HashEncoder)
+    # The neighbours are those that `fit` would find by itself.
+    rows = np.load(vectors / "rows.npy")
+    alone = HashEncoder(64, steps=5, batch_size=16, width=4, device="cpu").fit(rows)
+    np.testing.assert_array_equal(encoder.logits(rows), alone.logits(rows))
 
 
 def test_vectors_with_labels(vectors):
@@ -150,6 +155,27 @@ def test_interrupted_training_goes_on(vectors, monkeypatch):
         whole, halves = open_one(vectors / "whole"), open_one(vectors / "halves")
         np.testing.assert_array_equal(whole.logits(some), halves.logits(some))
     assert not (vectors / "halves" / "checkpoint.safetensors").exists()
+
+
+def test_codes_that_find_everything_are_told_of(tmp_path, photos):
+    rows = np.random.default_rng(0).normal(size=(90, 6)).astype(np.float32)
+    # Classes that cannot be told apart, and hardly any cost of taking one for another.
+    np.savez(tmp_path / "rows.npz", vectors=np.tile(rows[:1], (90, 1)) + rows * 1e-4, labels=np.arange(90) % 3)
+    arguments = ["--dissimilar-weight", "0.001", "--bits", "8", "--radius", "6", *FAST]
+    result = run("train", tmp_path / "rows.npz", "--model", tmp_path / "model", *arguments)
+    assert result.exit_code == 0
+    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+    table = tmp_path / "several.csv"
+    table.write_text("\n".join(f"{photos}/disc/{k:02}.png,{k // 6}{k % 6 // 3};a{k // 6}" for k in range(12)))
+    result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments)
+    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+
+
+def test_balanced_bits_and_augmented_images(photos, tmp_path):
+    arguments = ["--size", "16", "--center", "median", "--augment", *FAST]
+    assert run("train", photos, "--model", tmp_path / "model", *arguments).exit_code == 0
+    assert HashEncoder.load(tmp_path / "model").center == "median"
+    assert run("train", photos, "--model", tmp_path / "model", "--center", "middle").exit_code == 2
 
 
 def test_training_without_onnx(vectors, monkeypatch):

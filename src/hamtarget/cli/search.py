@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 _QUERIES_AT_ONCE = 256
 _NEAREST = 10
+_COLUMNS = (
+    Column("query"),
+    Column("id"),
+    Column("distance", number=True),
+    Column("embedding distance", number=True),
+    Column("payload"),
+)
+_RERANKED_COLUMN = 3
 
 
 def search(
@@ -83,11 +91,12 @@ def search(
                     rows += [_row(query, hit) for hit in hits]
         if as_json:
             return
-        several = len(queries or []) + len(id or []) > 1 or len({row[0] for row in rows}) > 1
-        columns: list[Column] = [Column("query"), Column("id"), Column("distance", number=True), Column("payload")]
         # One query need not be named in every row.
-        shown = slice(None) if several else slice(1, None)
-        write_table(columns[shown], [row[shown] for row in rows])
+        several = len(queries or []) + len(id or []) > 1 or len({row[0] for row in rows}) > 1
+        shown = [
+            column for column in range(len(_COLUMNS)) if (column or several) and (column != _RERANKED_COLUMN or rerank)
+        ]
+        write_table([_COLUMNS[column] for column in shown], [[row[column] for column in shown] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,7 @@ def _value(text: str) -> Any:
     return value if not isinstance(value, dict | list) else text
 
 
-def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, str, str, str]:
+def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, ...]:
     payload = "" if hit["payload"] is None else json.dumps(hit["payload"], ensure_ascii=False)
-    return printable(query), printable(hit["id"]), str(hit["distance"]), printable(payload)
+    closeness = f"{hit['embedding_distance']:.4f}" if "embedding_distance" in hit else ""
+    return printable(query), printable(hit["id"]), str(hit["distance"]), closeness, printable(payload)
