@@ -14,10 +14,11 @@ from hamtarget.protocol import Encoder
 if TYPE_CHECKING:
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
     from hamtarget.search import FlatIndex, MultiIndex
+    from hamtarget.store import Store
 
 __version__ = "0.1.0"
 
-__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel", "MultiIndex"]
+__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel", "MultiIndex", "Store"]
 
 _HOMES = {
     "FlatIndex": "hamtarget.search",
@@ -25,6 +26,7 @@ _HOMES = {
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
     "MultiIndex": "hamtarget.search",
+    "Store": "hamtarget.store",
 }
 
 

@@ -5,10 +5,15 @@
     |   |-- ShapeError               wrong number of dimensions, rows or columns
     |   |-- DtypeError (TypeError)   wrong element type
     |   |-- NotFiniteError           NaN or infinity where numbers are needed
-    |   `-- SimilarityError          the similarity cannot form the groups that were asked for
+    |   |-- SimilarityError          the similarity cannot form the groups that were asked for
+    |   `-- ImageError               an image is damaged, too large, or none
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
-    |   `-- UnsupportedFileError     whole, but of a version or format that this one cannot read
+    |   |-- UnsupportedFileError     whole, but of a version or format that this one cannot read
+    |   |-- LockedError              another writer has it open
+    |   |-- ReadOnlyError            opened for reading only, or the system lets nobody write there
+    |   `-- WriteError               the disk is full or fails; nothing was changed
+    |-- ClosedError                  the store was closed, or was opened by another process
     |-- NotFittedError               the encoder has learned nothing yet
     |-- TrainingError                training cannot go on: the loss is no longer a number
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
@@ -43,6 +48,10 @@ class SimilarityError(InputError):
     """The similarity cannot form the groups that were asked for."""
 
 
+class ImageError(InputError):
+    """An image is damaged, too large, or none."""
+
+
 class FileError(HamtargetError):
     """A file cannot be used."""
 
@@ -53,6 +62,22 @@ class CorruptFileError(FileError):
 
 class UnsupportedFileError(FileError):
     """A file is whole, but of a version or format that this one cannot read."""
+
+
+class LockedError(FileError):
+    """Another writer has the file open: there is one at a time."""
+
+
+class ReadOnlyError(FileError):
+    """It was opened for reading only, or the system lets nobody write there."""
+
+
+class WriteError(FileError):
+    """The disk is full or fails: what was asked is not on disk, and nothing was changed."""
+
+
+class ClosedError(HamtargetError):
+    """The store was closed, or was opened by another process than this one."""
 
 
 class NotFittedError(HamtargetError):

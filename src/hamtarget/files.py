@@ -23,23 +23,24 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         # mkstemp gives the owner alone access; a result or a model is an ordinary file.
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that this process takes from new files."""
     # The umask can be read only by setting it.
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Force the new name itself to disk, where folders can be opened (not on Windows)."""
     if os.name != "posix":
         return

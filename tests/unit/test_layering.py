@@ -16,6 +16,8 @@ MAY_IMPORT = {
     "_native": set(),
     "data": GROUND,
     "search": GROUND | {"_native"},
+    "encoders": GROUND | {"learn"},
+    "store": GROUND | {"data", "encoders", "search"},
     "learn": GROUND,
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
@@ -27,8 +29,8 @@ MAY_IMPORT = {
 OUTSIDE = {
     "": {"numpy"},
     "baselines": {"numpy", "faiss"},
-    "data": {"numpy", "h5py"},
-    "learn": {"numpy", "safetensors", "torch", "triton"},
+    "data": {"numpy", "h5py", "PIL"},
+    "learn": {"numpy", "safetensors", "timm", "torch", "torchvision", "triton"},
     "paper": {"numpy", "matplotlib"},
     "demo": {"numpy", "matplotlib", "rich"},
     "cli": {"numpy", "rich", "typer"},
@@ -77,12 +79,12 @@ def test_the_rules_see_every_layer():
     ("module", "absent"),
     [
         ("hamtarget", ["torch", "hamtarget._native", "matplotlib", "rich"]),
-        ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "torchvision", "triton"]),
+        ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "timm", "torchvision", "triton"]),
         ("hamtarget.search", ["torch"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.cli.main", ["torch", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
-        ("hamtarget.data", ["torch", "hamtarget._native", "h5py"]),
+        ("hamtarget.data", ["torch", "hamtarget._native", "h5py", "PIL"]),
     ],
 )
 def test_nothing_slow_or_absent_is_imported(module, absent):

@@ -8,6 +8,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("hamtarget.learn needs torch and safetensors: pip install 'hamtarget[learn]'") from error
 
+from hamtarget.learn.augment import CropFlipColor, Resize
+from hamtarget.learn.backbones import backbone
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.binomial import log_cdf, log_sf
 from hamtarget.learn.checkpoint import Progress
@@ -20,6 +22,7 @@ from hamtarget.learn.networks import DenseNet, SmallResNet
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_loss import LossTerms, PairLoss
 from hamtarget.learn.probing import ProbingLoss
+from hamtarget.learn.resnet50 import ResNet50
 from hamtarget.learn.shipped import shipped_encoder
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
 from hamtarget.learn.threads import one_thread
@@ -28,6 +31,7 @@ from hamtarget.learn.trainer import train
 del safetensors, torch
 
 __all__ = [
+    "CropFlipColor",
     "Custom",
     "DenseNet",
     "GroupBatchSampler",
@@ -44,10 +48,13 @@ __all__ = [
     "Pairs",
     "ProbingLoss",
     "Progress",
+    "ResNet50",
+    "Resize",
     "Similarity",
     "SmallResNet",
     "TrainingOptions",
     "available_device",
+    "backbone",
     "gather_rows",
     "log_cdf",
     "log_sf",

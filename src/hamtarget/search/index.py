@@ -35,6 +35,9 @@ class CodeIndex:
     embeddings: Embeddings | None
     """What the embeddings are, if rows have some."""
     _has_tables: ClassVar[bool]
+    # What the hits of one query are made of, a tuple of tuples; made by the core, without a detour through Python.
+    _hits_type: ClassVar[type[tuple[Any, ...]]] = QueryHits
+    _hit_type: ClassVar[type[tuple[Any, ...]]] = Hit
 
     def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
         """An empty index; without substrings it has no tables, and every search reads all rows."""
@@ -355,10 +358,12 @@ class CodeIndex:
     def _run(self, request: _native.Search, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
         n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
         if one:
-            hits, *counts = self._core.search_one(request, QueryHits, Hit)
+            hits: Any
+            hits, *counts = self._core.search_one(request, self._hits_type, self._hit_type)
             if cost:
                 hits.cost = Cost(*counts)
-            return hits
+            found: QueryHits = hits
+            return found
         offsets, ids, distances, closeness, all_counts = self._core.search(request, n_threads)
         costs = Costs(*np.ascontiguousarray(all_counts.reshape(-1, 3).T)) if cost else None
         return Hits(offsets, ids, distances, closeness if request.reranks else None, costs)

@@ -1,0 +1,183 @@
+"""Items: what they are, what may be in them, and how they go to a row and back."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import Codes
+from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
+from hamtarget.search import Embeddings
+from hamtarget.store.results import Id
+
+MAX_ID_BYTES = 1024
+MAX_PAYLOAD_BYTES = 16 * 2**20
+MAX_PAYLOAD_DEPTH = 100
+
+# An integer id below this is its own row number, so that most hits need no look-up. Every other id gets a row number
+# from here up, and none of those is given twice.
+FIRST_NAMED_ROW = 2**62
+
+_MAX_SHOWN = 60
+
+Payload = Mapping[str, Any]
+
+Record = tuple[int, bytes, bytes | None, str | None]
+"""Row number, code, embedding and payload."""
+
+
+# No `==`: comparing arrays gives arrays.
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """One thing in a store: what `put` takes, and `get` and `scan` give.
+
+    Attributes:
+        id: a string of at most 1,024 bytes of UTF-8, or an integer that int64 holds; 1 and "1" are two ids.
+        input: what the store's encoder takes: a vector, an image path, an image; it is encoded and not kept.
+        code: packed uint8, (n_bits / 8,), where there is no input.
+        embedding: (n_dims,), where the store keeps embeddings; that of the encoder by default.
+        payload: a JSON object of at most 16 MiB, or None.
+    """
+
+    id: Id
+    input: Any = None
+    code: ArrayLike | None = None
+    embedding: ArrayLike | None = None
+    payload: Payload | None = None
+
+
+def check_id(id: object) -> Id:
+    """`id` as a plain string or integer.
+
+    Raises:
+        DtypeError: it is neither. InputError: it is too long, out of range, or not text that UTF-8 can hold.
+    """
+    if type(id) is str:
+        if len(id) > MAX_ID_BYTES or len(encode_text(id, name="id")) > MAX_ID_BYTES:
+            raise InputError(f"id {shorten(id)} is longer than {MAX_ID_BYTES:,} bytes of UTF-8; shorten it")
+        # Only an id that is not ASCII can hold what UTF-8 cannot, and `encode_text` has then been called.
+        return id
+    if isinstance(id, str):
+        return check_id(str(id))
+    if isinstance(id, bool) or not isinstance(id, int | np.integer):
+        raise DtypeError(f"id is {shorten(id)}, {type(id).__name__}; expected a string or an integer")
+    if not -(2**63) <= id < 2**63:
+        raise InputError(f"id {id} does not fit 64 bits; expected -2**63 to 2**63 - 1, or a string")
+    return int(id)
+
+
+def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
+    """All of `ids` as plain strings and integers.
+
+    Raises:
+        As `check_id`; ShapeError: they are not one after another.
+    """
+    if isinstance(ids, str | bytes):
+        raise ShapeError(f"ids are one {type(ids).__name__}, {shorten(ids)}; expected a list of ids")
+    if isinstance(ids, np.ndarray):
+        if ids.ndim != 1:
+            raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
+        if ids.dtype.kind in "i":
+            whole: list[Id] = ids.tolist()
+            return whole
+        ids = ids.tolist()
+    return [check_id(id) for id in ids]
+
+
+def payload_text(payload: Payload | None) -> str | None:
+    """The payload as JSON.
+
+    Raises:
+        DtypeError: it is no object, or holds what JSON does not know. NotFiniteError: it holds NaN or infinity.
+        InputError: it is too long or too deep, or holds half a surrogate pair.
+    """
+    if payload is None:
+        return None
+    if not isinstance(payload, Mapping):
+        raise DtypeError(f"payload is {shorten(payload)}, {type(payload).__name__}; expected an object (dict) or None")
+    _check_json(payload, MAX_PAYLOAD_DEPTH)
+    try:
+        text = _to_json(payload if isinstance(payload, dict) else dict(payload))
+    except ValueError as error:
+        raise NotFiniteError(f"payload {shorten(payload)} holds NaN or infinity, which JSON cannot say") from error
+    except TypeError as error:
+        raise DtypeError(f"payload {shorten(payload)} is not JSON: {error}") from error
+    if len(text) > MAX_PAYLOAD_BYTES or len(encode_text(text, name="payload")) > MAX_PAYLOAD_BYTES:
+        raise InputError(f"payload has more than {MAX_PAYLOAD_BYTES:,} bytes; keep large things in files")
+    return text
+
+
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+
+
+def _check_json(value: Any, depth: int) -> None:
+    """Nothing, if every object within has strings for keys: json would make strings of others, silently."""
+    if depth == 0:
+        raise InputError(f"payload is deeper than {MAX_PAYLOAD_DEPTH} levels; flatten it")
+    inner = value
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) is not str:
+                raise DtypeError(f"payload has the key {shorten(key)}, {type(key).__name__}; expected strings")
+        inner = value.values()
+    for element in inner:
+        if isinstance(element, Mapping | list | tuple):
+            _check_json(element, depth - 1)
+
+
+def encode_text(text: str, *, name: str) -> bytes:
+    """`text` as UTF-8.
+
+    Raises:
+        InputError: it holds half a surrogate pair.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name} {shorten(text)} holds half a surrogate pair, which UTF-8 cannot say") from error
+
+
+def shorten(value: object) -> str:
+    """How an error names a value that may be of any length."""
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: str | None) -> int:
+    """CRC-32 of all that a row holds; None and empty differ."""
+    checksum = zlib.crc32(code, zlib.crc32(row.to_bytes(8, "little", signed=True)))
+    if embedding is not None:
+        checksum = zlib.crc32(embedding, zlib.crc32(b"e", checksum))
+    if payload is not None:
+        checksum = zlib.crc32(payload.encode(), zlib.crc32(b"p", checksum))
+    return checksum
+
+
+def name_checksum(row: int, id: Id) -> int:
+    """CRC-32 of an id and its row number."""
+    text = f"{row} {'s' if isinstance(id, str) else 'i'}{id}"
+    return zlib.crc32(text.encode())
+
+
+def item_of(id: Id, record: Record, embeddings: Embeddings | None) -> Item:
+    """A row of the database as an item; its arrays cannot be written to."""
+    _, code, embedding, payload = record
+    return Item(
+        id,
+        code=np.frombuffer(code, dtype=np.uint8),
+        embedding=None if embedding is None or embeddings is None else np.frombuffer(embedding, embeddings.dtype),
+        payload=None if payload is None else json.loads(payload),
+    )
+
+
+def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:
+    """Each row of a (rows, columns) array as bytes."""
+    width = array.shape[1] * array.itemsize
+    whole = array.tobytes()
+    return [whole[start : start + width] for start in range(0, len(whole), width)]

@@ -1,0 +1,45 @@
+"""One writer at a time: a lock that the operating system takes back when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from hamtarget.errors import FileError, LockedError, ReadOnlyError
+
+
+class WriterLock:
+    """Held from the moment it is made until `release`, or the death of the process."""
+
+    def __init__(self, path: Path) -> None:
+        """The lock.
+
+        Raises:
+            LockedError: another writer holds it; names its process. ReadOnlyError: the folder cannot be written.
+        """
+        try:
+            import fcntl
+        except ImportError as error:
+            raise FileError(f"{path}: this system has no file locks; open the store with read_only=True") from error
+        try:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ReadOnlyError(f"{path} cannot be written ({error.strerror}); open it with read_only=True") from error
+        try:
+            # flock, not lockf: it belongs to this open file, so that a second writer in this process is seen too.
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._handle)
+            raise LockedError(
+                f"{path.parent} is being written by process {holder}; there is one writer at a time: "
+                "wait for it, or open the store with read_only=True"
+            ) from error
+        # For people and for the message above; on a full disk the lock holds without it.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._handle, f"{os.getpid():<20}".encode(), 0)
+
+    def release(self) -> None:
+        """Nothing; another writer may come."""
+        os.close(self._handle)

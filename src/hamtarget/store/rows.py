@@ -1,0 +1,155 @@
+"""Rows of the database: names, items and traces of the deleted, each checked by its checksum when it is read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, TypeGuard
+
+from hamtarget.errors import CorruptFileError
+from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum
+from hamtarget.store.results import Id
+
+# Values looked up by one statement.
+_AT_ONCE = 256
+_FETCHED_ROWS = 4096
+
+_UPSERT = """
+INSERT INTO items VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (row) DO UPDATE SET
+code = ?2, embedding = ?3, payload = ?4, changed = ?5, checksum = ?6
+"""
+
+
+def is_direct(id: Id) -> TypeGuard[int]:
+    """Whether an id is its own row number."""
+    return isinstance(id, int) and id < FIRST_NAMED_ROW
+
+
+def look_up(
+    connection: sqlite3.Connection, sql: str, values: Sequence[Any], extra: Sequence[Any] = ()
+) -> Iterator[Any]:
+    """Rows of `sql`, in which {} stands for a list of the values; in blocks, so that any number of them may be."""
+    statement = sql.format(", ".join("?" * _AT_ONCE))
+    for start in range(0, len(values), _AT_ONCE):
+        block = list(values[start : start + _AT_ONCE])
+        # A full list keeps the statement one and the same, which SQLite then compiles once.
+        block += [block[-1]] * (_AT_ONCE - len(block))
+        yield from connection.execute(statement, [*block, *extra])
+
+
+def find_rows(connection: sqlite3.Connection, ids: Iterable[Id]) -> dict[Id, int]:
+    """Row numbers of those ids that have one; an id that is its own has it even where there is no such item."""
+    found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
+    named = [id for id in ids if id not in found]
+    for row, id, checksum in look_up(connection, "SELECT row, id, checksum FROM names WHERE id IN ({})", named):
+        _check_name(row, id, checksum)
+        found[id] = row
+    return found
+
+
+def find_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Id]:
+    """Ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
+    found = {}
+    for row, id, checksum in look_up(connection, "SELECT row, id, checksum FROM names WHERE row IN ({})", rows):
+        _check_name(row, id, checksum)
+        found[row] = id
+    return found
+
+
+def write_names(connection: sqlite3.Connection, names: dict[Id, int]) -> None:
+    """Nothing; the ids then have these row numbers."""
+    connection.executemany(
+        "INSERT INTO names VALUES (?, ?, ?)", ((row, id, name_checksum(row, id)) for id, row in names.items())
+    )
+
+
+def write_items(
+    connection: sqlite3.Connection,
+    rows: Sequence[int],
+    codes: Sequence[bytes],
+    embeddings: Sequence[bytes] | None,
+    payloads: Sequence[str | None] | None,
+    *,
+    changed: int,
+) -> None:
+    """Nothing; the items are then there, in place of those that were."""
+    all_embeddings = repeat(None) if embeddings is None else embeddings
+    all_payloads = repeat(None) if payloads is None else payloads
+    connection.executemany(
+        _UPSERT,
+        [
+            (row, code, embedding, payload, changed, row_checksum(row, code, embedding, payload))
+            for row, code, embedding, payload in zip(rows, codes, all_embeddings, all_payloads, strict=False)
+        ],
+    )
+
+
+def delete_items(connection: sqlite3.Connection, rows: Sequence[int], *, changed: int) -> None:
+    """Nothing; the items are then gone."""
+    connection.executemany("DELETE FROM items WHERE row = ?", ((row,) for row in rows))
+    connection.executemany("DELETE FROM names WHERE row = ?", ((row,) for row in rows if row >= FIRST_NAMED_ROW))
+    connection.executemany("INSERT OR REPLACE INTO deleted VALUES (?, ?)", ((row, changed) for row in rows))
+
+
+def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[int]:
+    """Those of the rows that are there, ascending."""
+    return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
+
+
+_COLUMNS = "SELECT row, code, embedding, payload, checksum FROM items"
+
+
+def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
+    """Those of the rows that are there.
+
+    Raises:
+        CorruptFileError: one of them is damaged.
+    """
+    return {record[0]: record for record in _checked(look_up(connection, f"{_COLUMNS} WHERE row IN ({{}})", rows))}
+
+
+def scan_records(
+    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], *, changed_after: int = 0
+) -> Iterator[list[Record]]:
+    """All rows that meet a condition, in blocks.
+
+    Raises:
+        CorruptFileError: one of them is damaged.
+    """
+    order = "changed > ? AND" if changed_after else ""
+    values = [changed_after, *parameters] if changed_after else parameters
+    cursor = connection.execute(f"{_COLUMNS} WHERE {order} ({condition}) ORDER BY row", values)
+    while block := cursor.fetchmany(_FETCHED_ROWS):
+        yield list(_checked(block))
+
+
+def scan_unchecked(connection: sqlite3.Connection) -> Iterator[tuple[list[Record], list[int]]]:
+    """All rows in blocks: those that are whole, and the numbers of those that are damaged."""
+    cursor = connection.execute(f"{_COLUMNS} ORDER BY row")
+    while block := cursor.fetchmany(_FETCHED_ROWS):
+        whole = [_is_whole(*record) for record in block]
+        yield (
+            [record[:4] for record, is_whole in zip(block, whole, strict=True) if is_whole],
+            [record[0] for record, is_whole in zip(block, whole, strict=True) if not is_whole],
+        )
+
+
+def _checked(records: Iterable[Any]) -> Iterator[Record]:
+    for record in records:
+        if not _is_whole(*record):
+            raise CorruptFileError(f"row {record[0]} of the store is damaged: its checksum is wrong; restore a copy")
+        yield record[:4]
+
+
+def _is_whole(row: int, code: bytes, embedding: bytes | None, payload: str | None, checksum: int) -> bool:
+    try:
+        return row_checksum(row, code, embedding, payload) == checksum
+    except (AttributeError, TypeError):
+        # Damage may have changed a column's type.
+        return False
+
+
+def _check_name(row: int, id: Id, checksum: int) -> None:
+    if name_checksum(row, id) != checksum:
+        raise CorruptFileError(f"row {row} of the store is damaged: its name's checksum is wrong; restore a copy")

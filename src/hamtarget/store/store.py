@@ -1,0 +1,423 @@
+"""Store: a durable collection of items, found by the distance of their codes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import check_radius
+from hamtarget.encoders import open_encoder
+from hamtarget.errors import InputError
+from hamtarget.protocol import Progress
+from hamtarget.search import Embeddings
+from hamtarget.store.batches import batch_of_items, batch_of_rows
+from hamtarget.store.creation import ENCODER_NAME, create_folder
+from hamtarget.store.database import Durability
+from hamtarget.store.duplicates import close_pairs, connected
+from hamtarget.store.engine import Engine
+from hamtarget.store.filters import Filter, where
+from hamtarget.store.inputs import as_batch, encode
+from hamtarget.store.items import FIRST_NAMED_ROW, Item, Payload, check_id, check_ids, item_of
+from hamtarget.store.live import StoreIndex
+from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.rows import find_ids, find_rows, read_records, scan_records
+from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
+from hamtarget.store.settings import choose_settings
+from hamtarget.store.verification import verify_rows
+
+# Items of one `put` that are encoded and written at a time; all of them are one transaction.
+_ITEMS_AT_ONCE = 4096
+
+
+class Store:
+    """A folder of items (id, code, embedding, payload) that survives crashes, and the index that finds them.
+
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. One process writes at a time; any
+    number of others read, and see each change once it is committed. Within a process, any number of threads may read
+    while one writes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Use `Store.create` or `Store.open`."""
+        self._engine = engine
+        self._encoder: Any = None
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        n_bits: int | None = None,
+        radius: int | None = None,
+        substrings: int | None = None,
+        embeddings: Embeddings | None = None,
+        durability: Durability = "full",
+    ) -> Self:
+        """A new, empty store, open for writing.
+
+        Args:
+            path: a folder that is not there yet, or is empty.
+            encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
+            n_bits: bits of a code; the encoder's by default.
+            radius: what a search without a radius of its own looks within; the encoder's by default, or 2.
+            substrings: number of tables of the index; radius + 1 by default.
+            embeddings: what embeddings are kept with the codes; none by default.
+            durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
+                reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
+                the last puts, never the order of them or the store.
+
+        Raises:
+            FileError: the folder is not empty. InputError: a setting is missing or out of range.
+        """
+        settings = choose_settings(
+            encoder,
+            n_bits=n_bits,
+            radius=radius,
+            substrings=substrings,
+            embeddings=embeddings,
+            durability=durability,
+        )
+        create_folder(Path(path), settings, encoder)
+        store = cls.open(path)
+        store._encoder = encoder
+        return store
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
+        """The store in a folder.
+
+        Args:
+            path: where `create` made it.
+            read_only: whether it is opened for reading only: any number of processes may, while one writes.
+            progress: called with rows done and all rows, if the index must be built from the rows.
+
+        Raises:
+            FileError: there is no store. LockedError: another process is writing it.
+            CorruptFileError: the database is damaged. UnsupportedFileError: a later version wrote it.
+            ReadOnlyError: the folder cannot be written.
+        """
+        return cls(Engine(Path(path), read_only=read_only, progress=progress))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing; the index is saved if it has changed, and another process may write. Closing twice is fine."""
+        self._engine.close()
+
+    @property
+    def path(self) -> Path:
+        """The store's folder."""
+        return self._engine.path
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was opened for reading only."""
+        return self._engine.read_only
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        return self._engine.settings.n_bits
+
+    @property
+    def radius(self) -> int:
+        """What a search without a radius of its own looks within."""
+        return self._engine.settings.radius
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What embeddings are kept with the codes, if any."""
+        return self._engine.settings.embeddings
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the store holds an encoder, and takes inputs."""
+        return self._engine.settings.has_encoder
+
+    @property
+    def encoder(self) -> Any:
+        """The encoder that was saved with the store; opened when first used.
+
+        Raises:
+            InputError: the store has none.
+        """
+        if self._encoder is None:
+            if not self._engine.settings.has_encoder:
+                raise InputError(f"{self.path} has no encoder; pass codes, or create it with encoder=...")
+            self._encoder = open_encoder(self.path / ENCODER_NAME)
+        return self._encoder
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last change: it grows by 1 with each transaction."""
+        return self._engine.sequence
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._engine.index)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is an item of this id."""
+        return self.get([check_id(id)])[0] is not None
+
+    def count(self, filter: Filter | None = None) -> int:
+        """Number of items, or of those that pass a filter."""
+        if not filter:
+            return len(self)
+        condition, parameters = where(filter)
+        sql = f"SELECT count(*) FROM items WHERE {condition}"
+        return int(self._engine.read(lambda connection, _: connection.execute(sql, parameters).fetchone()[0]))
+
+    def put(self, items: Iterable[Item]) -> int:
+        """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
+
+        All of them are one transaction: give an endless stream in batches. Of an id that is there twice, the last
+        item counts.
+
+        Raises:
+            InputError, and its kinds: an item is not what the store keeps. WriteError: the disk is full or fails.
+            ReadOnlyError: the store was opened for reading.
+        """
+        n_items = 0
+        source = iter(items)
+        with self._engine.write() as writing:
+            while block := list(islice(source, _ITEMS_AT_ONCE)):
+                writing.put(batch_of_items(self._engine.settings, lambda: self.encoder, block))
+                n_items += len(block)
+        return n_items
+
+    def put_rows(
+        self,
+        ids: Sequence[Id] | NDArray[Any],
+        *,
+        codes: ArrayLike | None = None,
+        inputs: Any = None,
+        embeddings: ArrayLike | None = None,
+        payloads: Sequence[Payload | None] | None = None,
+    ) -> None:
+        """The same as `put`, for arrays: faster.
+
+        Args:
+            ids: (rows,) of strings or integers.
+            codes: (rows, n_bits / 8) of packed uint8, or else
+            inputs: what the store's encoder takes, a batch of them.
+            embeddings: (rows, n_dims), where the store keeps embeddings; those of the encoder by default.
+            payloads: a JSON object or None for each row.
+
+        Raises:
+            As `put`.
+        """
+        batch = batch_of_rows(
+            self._engine.settings,
+            lambda: self.encoder,
+            ids,
+            codes=codes,
+            inputs=inputs,
+            embeddings=embeddings,
+            payloads=payloads,
+        )
+        with self._engine.write() as writing:
+            writing.put(batch)
+
+    def delete(self, ids: Sequence[Id] | NDArray[Any]) -> int:
+        """How many of the ids were there; they are then gone, on disk too.
+
+        Raises:
+            As `put`.
+        """
+        checked = check_ids(ids)
+        with self._engine.write() as writing:
+            return writing.delete(checked)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A block whose puts and deletes are all committed at its end, or none if anything is raised in it.
+
+        Searches and `get` see the changes once they are committed, also in the thread that makes them. Other threads
+        that write wait. A transaction within a transaction is part of it.
+        """
+        with self._engine.write():
+            yield
+
+    def get(self, ids: Sequence[Id] | NDArray[Any]) -> list[Item | None]:
+        """The items of these ids, None for those that are not there.
+
+        Raises:
+            CorruptFileError: an item is damaged.
+        """
+        checked = check_ids(ids)
+
+        def look(connection: sqlite3.Connection, _: StoreIndex) -> list[Item | None]:
+            rows = find_rows(connection, checked)
+            records = read_records(connection, list(rows.values()))
+            found = {id: item_of(id, records[row], self.embeddings) for id, row in rows.items() if row in records}
+            return [found.get(id) for id in checked]
+
+        return self._engine.read(look)
+
+    def payloads(self, ids: Sequence[Id] | NDArray[Any]) -> list[Any]:
+        """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
+        return [None if item is None else item.payload for item in self.get(ids)]
+
+    def scan(self, filter: Filter | None = None) -> Iterator[Item]:
+        """All items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
+
+        Raises:
+            CorruptFileError: an item is damaged.
+        """
+        condition, parameters = where(filter or {})
+        with self._engine.reading() as connection:
+            for block in scan_records(connection, condition, parameters):
+                names = find_ids(connection, [record[0] for record in block if record[0] >= FIRST_NAMED_ROW])
+                for record in block:
+                    yield item_of(names.get(record[0], record[0]), record, self.embeddings)
+
+    def search(
+        self,
+        query: Any = None,
+        radius: int | None = None,
+        *,
+        code: ArrayLike | None = None,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """Every item within `radius` bits of the query, nearest first, or the first `limit` of them.
+
+        Args:
+            query: what the encoder takes, one input or a batch of them, or else
+            code: packed uint8, (n_bits / 8,) or (queries, n_bits / 8).
+            radius: from 0 to n_bits - 1; the store's own by default.
+            limit: most hits for each query; all of them by default.
+            filter: the value, or the `Range` of values, of each named top-level field of the payload.
+            rerank: so many of the hits (after `limit`), the closest by embedding.
+            embedding: of the query or queries, for `rerank`; that of the encoder by default.
+            threads: the queries of a batch are shared among so many.
+
+        Returns:
+            `StoreHits` for a batch of queries, the hits alone for one query; those at one distance are in the order
+            of integer ids, then in that in which they were first stored.
+
+        Raises:
+            InputError, and its kinds: a number is out of range, or an array is not what it should be.
+        """
+        codes, vectors = self._queries(query, code, embedding, rerank)
+
+        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
+            return index.search(
+                codes, radius, limit=limit, filter=rows, rerank=rerank, queries=vectors, threads=threads
+            )
+
+        if not filter:
+            return self._engine.search(look)
+        batch = np.atleast_2d(codes)
+
+        def look_filtered(connection: sqlite3.Connection, index: StoreIndex) -> Any:
+            def hits() -> Any:
+                return index.search(batch, radius, threads=threads)
+
+            return look(index, rows_for_search(connection, len(index), filter, search=hits))
+
+        return self._engine.search_in_step(look_filtered)
+
+    def nearest(
+        self,
+        query: Any = None,
+        k: int = 10,
+        *,
+        code: ArrayLike | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """The `k` nearest items, exactly; all of them where there are fewer. For the rest see `search`."""
+        codes, vectors = self._queries(query, code, embedding, rerank)
+
+        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
+            return index.nearest(codes, k, filter=rows, rerank=rerank, queries=vectors, threads=threads)
+
+        if not filter:
+            return self._engine.search(look)
+        batch = np.atleast_2d(codes)
+
+        def look_filtered(connection: sqlite3.Connection, index: StoreIndex) -> Any:
+            def hits(asked: int) -> Any:
+                return index.nearest(batch, asked, threads=threads)
+
+            return look(index, rows_for_nearest(connection, len(index), filter, k, nearest=hits))
+
+        return self._engine.search_in_step(look_filtered)
+
+    def near_duplicates(
+        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+    ) -> Iterator[Pair]:
+        """All pairs of items within `radius` bits of each other, each once.
+
+        They come in the order of `a`; items that are changed during the iteration are seen as they were or as they
+        are. `progress` is called with items done and all items.
+        """
+        within = self.radius if radius is None else check_radius(radius, self.n_bits)
+        for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
+            left, right = self._engine.ids_of(a), self._engine.ids_of(b)
+            if left is not None and right is not None:
+                yield from map(Pair, left.tolist(), right.tolist(), distances.tolist())
+
+    def duplicate_groups(
+        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+    ) -> list[list[Id]]:
+        """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
+        within = self.radius if radius is None else check_radius(radius, self.n_bits)
+        index = self._engine.index
+        rows = np.fromiter(index, np.int64, len(index))
+        groups = connected(rows, close_pairs(index, within, threads=threads, progress=progress))
+        named = (self._engine.ids_of(np.array(group, dtype=np.int64)) for group in groups)
+        return [ids.tolist() for ids in named if ids is not None]
+
+    def compact(self) -> None:
+        """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
+
+        Changes keep the store in good order by themselves; this is for the end of many changes.
+        """
+        self._engine.compact()
+
+    def verify(self, *, progress: Progress | None = None) -> StoreReport:
+        """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
+        return self._engine.read(lambda connection, index: verify_rows(connection, index, progress=progress))
+
+    def stats(self) -> StoreStats:
+        """How much there is of everything."""
+        return self._engine.read(self._stats)
+
+    def _stats(self, connection: sqlite3.Connection, index: StoreIndex) -> StoreStats:
+        sequence, saved = connection.execute("SELECT sequence, snapshot_sequence FROM state").fetchone()
+        disk_bytes = sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        return StoreStats(len(index), sequence, self.n_bits, self.radius, saved, index.memory, disk_bytes)
+
+    def _queries(
+        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+    ) -> tuple[ArrayLike, ArrayLike | None]:
+        """Codes and, if hits are to be re-ranked, embeddings of what is looked for."""
+        if (query is None) == (code is None):
+            raise InputError("give either a query or a code, one of them")
+        if query is None:
+            return code, embedding  # type: ignore[return-value]
+        batch, one = as_batch(self.encoder, query)
+        needed = self.embeddings if rerank is not None and embedding is None else None
+        codes, made = encode(self.encoder, batch, needed)
+        return codes[0] if one else codes, made if embedding is None else embedding

@@ -1,0 +1,80 @@
+"""Checking a store: the database by SQLite, every row by its checksum, the index by the rows."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from hamtarget.errors import HamtargetError
+from hamtarget.protocol import Progress
+from hamtarget.search import MultiIndex
+from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum
+from hamtarget.store.live import put_of
+from hamtarget.store.results import StoreReport
+from hamtarget.store.rows import scan_unchecked
+
+_MOST_TOLD = 100
+
+
+class _Problems:
+    def __init__(self) -> None:
+        self.first: list[str] = []
+        self.count = 0
+
+    def tell(self, problem: str) -> None:
+        self.count += 1
+        if self.count <= _MOST_TOLD:
+            self.first.append(problem)
+
+
+def verify_rows(connection: sqlite3.Connection, index: MultiIndex, *, progress: Progress | None) -> StoreReport:
+    """What is wrong with the database that the connection sees, or with the index, which must be at the same change."""
+    problems = _Problems()
+    n_items = 0
+    try:
+        for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_TOLD})"):
+            if line != "ok":
+                problems.tell(f"SQLite: {line}")
+        n_items = _compare(connection, index, problems, progress)
+        _check_names(connection, problems)
+    except (sqlite3.Error, HamtargetError) as error:
+        problems.tell(f"the database cannot be read to its end: {error}")
+    return StoreReport(n_items, tuple(problems.first), problems.count)
+
+
+def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Problems, progress: Progress | None) -> int:
+    """Number of rows; each of them was compared with the index."""
+    seen = 0
+    for records, damaged in scan_unchecked(connection):
+        for row in damaged:
+            problems.tell(f"row {row} of items does not have its checksum")
+        seen += len(records) + len(damaged)
+        present = [record for record in records if record[0] in index]
+        for row in {record[0] for record in records} - {record[0] for record in present}:
+            problems.tell(f"row {row} is not in the index")
+        if present:
+            put = put_of(present, index)
+            found = index.get(put.rows)
+            codes, embeddings = found if isinstance(found, tuple) else (found, None)
+            wrong = (codes != put.codes).any(axis=1)
+            if embeddings is not None and put.embeddings is not None:
+                wrong |= (embeddings.view(np.uint8) != put.embeddings.view(np.uint8)).any(axis=1)
+            for row in put.rows[wrong].tolist():
+                problems.tell(f"row {row} has another code or embedding in the index")
+        if progress:
+            progress(seen, max(seen, len(index)))
+    if len(index) != seen:
+        problems.tell(f"the index has {len(index):,} rows, the database {seen:,}")
+    return seen
+
+
+def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:
+    for row, id, checksum in connection.execute("SELECT row, id, checksum FROM names"):
+        if name_checksum(row, id) != checksum:
+            problems.tell(f"row {row} of names does not have its checksum")
+    nameless = "SELECT row FROM items WHERE row >= ? AND row NOT IN (SELECT row FROM names)"
+    for (row,) in connection.execute(nameless, (FIRST_NAMED_ROW,)):
+        problems.tell(f"row {row} has no id")
+    for (row,) in connection.execute("SELECT row FROM names WHERE row NOT IN (SELECT row FROM items)"):
+        problems.tell(f"row {row} has an id and nothing else")
