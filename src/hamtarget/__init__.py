@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING, Any
 from hamtarget.protocol import Encoder
 
 if TYPE_CHECKING:
+    from hamtarget.encoders import open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
+    from hamtarget.onnx_encoder import OnnxEncoder
     from hamtarget.search import FlatIndex, MultiIndex
     from hamtarget.store import Store
 
 __version__ = "0.1.0"
 
-__all__ = ["Encoder", "FlatIndex", "HammingTargetLoss", "HashEncoder", "HashModel", "MultiIndex", "Store"]
+__all__ = [
+    "Encoder",
+    "FlatIndex",
+    "HammingTargetLoss",
+    "HashEncoder",
+    "HashModel",
+    "MultiIndex",
+    "OnnxEncoder",
+    "Store",
+    "open_encoder",
+]
 
 _HOMES = {
     "FlatIndex": "hamtarget.search",
@@ -26,7 +38,9 @@ _HOMES = {
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
     "MultiIndex": "hamtarget.search",
+    "OnnxEncoder": "hamtarget.onnx_encoder",
     "Store": "hamtarget.store",
+    "open_encoder": "hamtarget.encoders",
 }
 
 

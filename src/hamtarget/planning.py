@@ -109,6 +109,22 @@ def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: in
     return sum(_uniform_rows(n_rows, length, radius // int(substrings)) for length in lengths)
 
 
+def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> int:
+    """Bytes that a compact `MultiIndex` of so many rows takes, at most: codes, row numbers and tables, 8 for an id.
+
+    Each table holds the codes in its own order, so that reading a bucket is reading on.
+
+    Raises:
+        InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
+        DtypeError: one of them is not an integer.
+    """
+    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
+    radius = check_radius(radius, n_bits)
+    lengths = _lengths(n_bits, radius + 1 if substrings is None else substrings)
+    directories = sum(1 << _directory_bits(n_rows, length) for length in lengths)
+    return n_rows * (8 + len(lengths) * (n_bits // 8 + 4)) + 4 * (directories + len(lengths))
+
+
 def measured_candidates(
     query_codes: ArrayLike, database_codes: ArrayLike, *, n_bits: int, radius: int
 ) -> MeasuredCandidates:
@@ -199,13 +215,17 @@ def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[in
     """Buckets looked up and rows read: table j reads all bucket numbers within (radius - j) // substrings flips."""
     buckets, rows = 0, 0.0
     for table, length in enumerate(_lengths(n_bits, substrings)[: radius + 1]):
-        # Bucket numbers have at most about log2 of the rows: native/segment.hpp, directory_bits.
-        length = min(length, max(4, n_rows.bit_length()) - 2)
+        length = _directory_bits(n_rows, length)
         flips = min((radius - table) // substrings, length)
         looked_up = sum(comb(length, flipped) for flipped in range(flips + 1))
         buckets += looked_up
         rows += n_rows * looked_up / (1 << length)
     return buckets, rows
+
+
+def _directory_bits(n_rows: int, length: int) -> int:
+    """Bits of a bucket's number, at most about log2 of the rows: native/segment.hpp, directory_bits."""
+    return min(length, max(4, n_rows.bit_length()) - 2)
 
 
 def _check_n_rows(n_rows: int) -> int:

@@ -4,6 +4,7 @@ import inspect
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 import hamtarget
 from hamtarget import cli
-from hamtarget.cli import paper
+from hamtarget.cli import paper, progress
 from hamtarget.cli.errors import CommandGroup
 from hamtarget.cli.main import app
 from hamtarget.cli.progress import progress_on_stderr
@@ -54,6 +55,13 @@ def test_nothing_typed_shows_the_help():
     assert "Usage: " in run().output
 
 
+@pytest.fixture
+def talkative(monkeypatch):
+    """Progress is told of the shortest work, too."""
+    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("talkative")
 def test_figure2(tmp_path):
     result = run("paper", "figure2", "--out", str(tmp_path / "new"), "--trials", "1000", "--seed", "3")
     assert result.exit_code == 0, result.output
@@ -62,7 +70,7 @@ def test_figure2(tmp_path):
     assert (tmp_path / "new" / "figure2.png").read_bytes().startswith(b"\x89PNG")
     wanted = [figure2.distance_distribution(n_bits, trials=1000, seed=3) for n_bits in figure2.N_BITS]
     assert result.stdout == figure2.table(wanted)
-    assert "Drawing vectors: 2,000 of 2,000\n" in result.stderr
+    assert re.search(r"^Drawing vectors: 2,000 of 2,000(, [\d,.]+/s)?$", result.stderr, re.MULTILINE)
 
 
 def test_figure2_has_the_defaults_of_the_module():
@@ -168,16 +176,59 @@ class Terminal(io.StringIO):
 def test_progress_is_a_bar_on_a_terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_on_stderr("Working") as progress:
+    with progress_on_stderr("Working") as tell:
         for done in range(4):
-            progress(done, 3)
+            tell(done, 3, note="and well")
     assert "Working" in terminal.getvalue()
+    assert "and well" in terminal.getvalue()
     assert "\r" in terminal.getvalue() or "\x1b" in terminal.getvalue()
 
 
-def test_progress_is_at_most_ten_lines_in_a_log(capsys):
-    with progress_on_stderr("Working") as progress:
+class Clock:
+    """A clock that stands still unless it is moved."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_progress_is_at_most_ten_lines_in_a_log(capsys, clock):
+    with progress_on_stderr("Working") as tell:
         for done in range(1001):
-            progress(done, 1000)
+            tell(done, 1000)
+            clock.now += 0.1
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"Working: {done:,} of 1,000" for done in range(100, 1001, 100)]
+    assert lines == [f"Working: {done:,} of 1,000, 10/s" for done in range(100, 1001, 100)]
+
+
+def test_progress_of_nobody_knows_how_much(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in range(24):
+            tell(done, None, note="half asleep")
+            clock.now += 0.5
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["Working: 10, 2/s, half asleep", "Working: 20, 2/s, half asleep"]
+
+
+def test_short_work_is_not_talked_about(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in range(1, 10):
+            tell(done, 9)
+            clock.now += 0.1
+    assert capsys.readouterr().err == ""
+
+
+def test_resumed_work_is_not_counted_as_fast(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in (900, 950, 1000):
+            clock.now += 10
+            tell(done, 1000)
+    assert capsys.readouterr().err.splitlines() == ["Working: 900 of 1,000", "Working: 1,000 of 1,000, 5/s"]

@@ -10,28 +10,35 @@ import pytest
 import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
-GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "planning", "protocol"}
+GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
 MAY_IMPORT = {
     **{name: GROUND for name in GROUND},
     "_native": set(),
     "data": GROUND,
     "search": GROUND | {"_native"},
-    "encoders": GROUND | {"learn"},
-    "store": GROUND | {"data", "encoders", "search"},
     "learn": GROUND,
+    "onnx_encoder": GROUND,
+    "encoders": GROUND | {"learn", "onnx_encoder"},
+    "store": GROUND | {"data", "encoders", "search"},
+    "evaluation": GROUND,
+    "sklearn": GROUND | {"learn"},
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
     "demo": GROUND | {"baselines", "data", "learn", "paper", "search"},
     # Everything but the demo; and nobody imports cli.
-    "cli": GROUND | {"baselines", "data", "learn", "paper", "search"},
+    "cli": GROUND
+    | {"baselines", "data", "encoders", "evaluation", "learn", "onnx_encoder", "paper", "search", "store"},
 }
 # Packages from outside; "" stands for every layer that is not named.
 OUTSIDE = {
     "": {"numpy"},
     "baselines": {"numpy", "faiss"},
     "data": {"numpy", "h5py", "PIL"},
-    "learn": {"numpy", "safetensors", "timm", "torch", "torchvision", "triton"},
+    "learn": {"numpy", "onnx", "safetensors", "timm", "torch", "torchvision", "triton"},
+    "evaluation": {"numpy", "matplotlib"},
+    "onnx_encoder": {"numpy", "onnxruntime"},
     "paper": {"numpy", "matplotlib"},
+    "sklearn": {"numpy", "sklearn"},
     "demo": {"numpy", "matplotlib", "rich"},
     "cli": {"numpy", "rich", "typer"},
 }
@@ -79,11 +86,14 @@ def test_the_rules_see_every_layer():
     ("module", "absent"),
     [
         ("hamtarget", ["torch", "hamtarget._native", "matplotlib", "rich"]),
+        ("hamtarget.encoders", ["torch", "onnxruntime", "hamtarget._native"]),
+        ("hamtarget.onnx_encoder", ["torch", "onnx", "onnxruntime", "hamtarget._native"]),
         ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "timm", "torchvision", "triton"]),
+        ("hamtarget.learn", ["onnx", "onnxruntime"]),
         ("hamtarget.search", ["torch"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
-        ("hamtarget.cli.main", ["torch", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
+        ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
         ("hamtarget.data", ["torch", "hamtarget._native", "h5py", "PIL"]),
     ],
 )

@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 
 from hamtarget.errors import HamtargetError
 
+FOUND = 1
+"""Exit code of a command that did its work, and found something amiss: damage, images that cannot be read."""
 FAILED = 2
 """Exit code of a command that was given something it cannot use; wrong options have the same."""
 INTERRUPTED = 130
@@ -34,7 +36,7 @@ def errors_in_one_line() -> Iterator[None]:
         reason = error.strerror or str(error)
         _end(f"{error.filename}: {reason}" if error.filename else reason, FAILED, error)
     except KeyboardInterrupt as error:
-        _end("interrupted", INTERRUPTED, error)
+        _end(str(error) or "interrupted", INTERRUPTED, error)
 
 
 class CommandGroup(TyperGroup):

@@ -7,19 +7,27 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import paper
+from hamtarget.cli import dups, encode, evaluate, index, info, paper, plan, search, train, verify
 from hamtarget.cli.errors import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
     name="hamtarget",
-    add_completion=False,
     no_args_is_help=True,
     # A traceback is for mistakes of this program, and then a plain one, which can be reported.
     pretty_exceptions_enable=False,
 )
 
-# One line for each file of verbs.
+# One line for each verb, in the order in which one meets them.
+app.command(epilog="Example: hamtarget train photos --model model --bits 32 --radius 2")(train.train)
+app.command(epilog="Example: hamtarget encode model photos --out codes.npy")(encode.encode)
+app.command(epilog="Example: hamtarget index store photos --model model")(index.index)
+app.command(epilog="Example: hamtarget search store photo.jpg --nearest 5")(search.search)
+app.command(epilog="Example: hamtarget dups store --radius 2 --groups")(dups.dups)
+app.command(epilog="Example: hamtarget verify store")(verify.verify)
+app.command(epilog="Example: hamtarget info store")(info.info)
+app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")(evaluate.evaluate)
+app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
 app.add_typer(paper.app, name="paper")
 
 
@@ -29,7 +37,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example: hamtarget paper figure2 --out results/figure2")
+@app.callback(epilog="Example: hamtarget demo --out out")
 def hamtarget_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

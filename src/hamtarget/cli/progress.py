@@ -1,19 +1,33 @@
-"""How far long work is: a bar on a terminal, a few plain lines in a log."""
+"""How far long work is, and how fast: a bar on a terminal, a few plain lines in a log."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
-from hamtarget.protocol import Progress
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
-# Where there is no terminal, a line is written each time another tenth is done.
+# Where there is no terminal, a line is written each time another tenth is done ...
 _LINES = 10
+# ... or, where nobody knows how much there is, each time so many seconds have passed.
+_SECONDS = 5.0
+# Work that takes no longer than this is not worth a line.
+_QUIET_SECONDS = 1.0
+
+
+class Telling(Protocol):
+    """What can be passed as `progress=`; where the total is not known, it is None."""
+
+    def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
+        """Tell how much is done, of how much, and a note on it."""
 
 
 @contextmanager
-def progress_on_stderr(what: str) -> Iterator[Progress]:
+def progress_on_stderr(what: str) -> Iterator[Telling]:
     """A function to pass as `progress=`; it tells on the standard error how much of `what` is done."""
     if not sys.stderr.isatty():
         yield _Lines(what)
@@ -22,18 +36,23 @@ def progress_on_stderr(what: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        # The total comes with the first report.
-        task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        yield _Bar(bars, what)
 
 
 @contextmanager
 def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
     """A function of (what, done, total) that tells on the standard error how far each of several works is."""
     with ExitStack() as stack:
-        works: dict[str, Progress] = {}
+        works: dict[str, Telling] = {}
 
         def tell(what: str, done: int, total: int) -> None:
             if what not in works:
@@ -45,16 +64,58 @@ def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
+class _Rate:
+    """How many are done in a second, since the first report: work that was resumed is not counted as done now."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] | None = None
+
+    def __call__(self, done: int) -> str:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now, done
+        seconds, count = now - self._began[0], done - self._began[1]
+        if seconds <= 0 or count <= 0:
+            return ""
+        return f"{count / seconds:,.0f}/s" if count >= 10 * seconds else f"{count / seconds:.2g}/s"
+
+
+class _Bar:
+    """Moves a bar of rich's."""
+
+    def __init__(self, bars: Bars, what: str) -> None:
+        self._bars = bars
+        self._rate = _Rate()
+        # The total comes with the first report.
+        self._task = bars.add_task(what, total=None, rate="", note="")
+
+    def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
+        self._bars.update(self._task, completed=done, total=total, rate=self._rate(done), note=note)
+
+
 class _Lines:
-    """Writes a line for each tenth."""
+    """Writes a line for each tenth, or every few seconds."""
 
     def __init__(self, what: str) -> None:
         self.what = what
+        self._rate = _Rate()
         self._told = 0
+        self._began = self._told_at = time.monotonic()
 
-    def __call__(self, done: int, total: int) -> None:
-        tenth = _LINES * done // max(1, total)
-        if tenth > self._told:
+    def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
+        rate = self._rate(done)
+        if time.monotonic() < self._began + _QUIET_SECONDS:
+            return
+        if total is None:
+            if time.monotonic() < self._told_at + _SECONDS:
+                return
+            self._told_at = time.monotonic()
+            text = f"{done:,}"
+        else:
+            tenth = _LINES * done // max(1, total)
+            if tenth <= self._told:
+                return
             self._told = tenth
-            sys.stderr.write(f"{self.what}: {done:,} of {total:,}\n")
-            sys.stderr.flush()
+            text = f"{done:,} of {total:,}"
+        sys.stderr.write(f"{self.what}: {', '.join(filter(None, (text, rate, note)))}\n")
+        sys.stderr.flush()

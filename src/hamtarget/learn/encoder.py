@@ -13,14 +13,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from hamtarget.codes import check_finite, check_n_bits
-from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
+from hamtarget.codes import check_n_bits
+from hamtarget.errors import InputError, NotFittedError, ShapeError
 from hamtarget.files import write_atomically
 from hamtarget.learn.checkpoint import Progress
 from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.inputs import as_tensor
 from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
+from hamtarget.learn.onnx_export import ONNX_NAME, write_onnx
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_cost import DissimilarCost, Probability
 from hamtarget.learn.pair_loss import PairLoss
@@ -126,6 +128,16 @@ class HashEncoder:
             raise NotFittedError("this HashEncoder has learned nothing yet; call fit or load first")
         return self._model
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input: (columns,), (height, width) of a grey image, or (channels, height, width).
+
+        Raises:
+            NotFittedError: there is no model yet.
+        """
+        shape = self._shape if self.model is not None else ()
+        return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
+
     def fit(
         self,
         inputs: ArrayLike | Tensor,
@@ -135,6 +147,7 @@ class HashEncoder:
         augment: Callable[[Tensor], Tensor] | None = None,
         progress: Callable[[Progress], None] | None = None,
         checkpoint: str | Path | None = None,
+        checkpoint_every: int = 500,
         log: str | Path | None = None,
     ) -> Self:
         """The encoder itself, trained on `inputs`; an interrupted call leaves it as it was.
@@ -148,6 +161,7 @@ class HashEncoder:
             augment: changes a batch of inputs at random.
             progress: called with a `Progress` now and then.
             checkpoint: a file to resume from and to save to.
+            checkpoint_every: steps between two such saves.
             log: a file that gets one JSON line a record.
 
         Raises:
@@ -163,9 +177,10 @@ class HashEncoder:
             weight_decay=self.weight_decay,
             precision=self.precision,
             patience=self.patience,
+            checkpoint_every=checkpoint_every,
             seed=self.seed,
         )
-        tensor = _as_tensor(inputs)
+        tensor = as_tensor(inputs)
         if len(tensor) < 2:
             raise ShapeError(f"inputs have {len(tensor)} rows; learning needs at least 2")
         device = self._torch_device()
@@ -263,7 +278,7 @@ class HashEncoder:
         with torch.inference_mode():
             # At least one block, so that the shape of no rows at all is checked too.
             for start in range(0, max(1, len(rows)), _ENCODED_ROWS):
-                block = _as_tensor(rows[start : start + _ENCODED_ROWS])
+                block = as_tensor(rows[start : start + _ENCODED_ROWS])
                 if tuple(block.shape[1:]) != self._shape:
                     raise ShapeError(
                         f"inputs have shape (rows, {', '.join(map(str, block.shape[1:]))}); this encoder learned from "
@@ -293,8 +308,21 @@ class HashEncoder:
             "input_shape": list(self._shape),
         }
         folder = Path(folder)
+        # An export of an older model must not be taken for this one's.
+        (folder / ONNX_NAME).unlink(missing_ok=True)
         write_tensors(folder / "model.safetensors", model.state_dict(), config, kind="model")
         write_atomically(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    def export_onnx(self, folder_or_file: str | Path) -> Path:
+        """The ONNX file that was written, `model.onnx` in a folder: enough alone for `hamtarget.onnx_encoder`.
+
+        Raises:
+            MissingExtraError: the onnx package is not installed.
+        """
+        path = Path(folder_or_file)
+        path = path if path.suffix == ".onnx" else path / ONNX_NAME
+        write_onnx(path, self.model, n_bits=self.n_bits, radius=self.radius, input_shape=self.input_shape)
+        return path
 
     @classmethod
     def load(cls, folder: str | Path, *, network: nn.Module | None = None, device: str = "auto") -> Self:
@@ -368,26 +396,3 @@ def _places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
     wanted = torch.zeros(n_items, dtype=torch.bool)
     wanted[items] = True
     return wanted[kept].nonzero().squeeze(1)
-
-
-def _as_tensor(inputs: ArrayLike | Tensor) -> Tensor:
-    """Inputs as a finite tensor of at least two dimensions; grey images get their one channel."""
-    if isinstance(inputs, Tensor):
-        tensor = inputs
-        if tensor.dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
-            check_finite(tensor.float().cpu().numpy(), name="inputs")
-    else:
-        array = np.asarray(inputs)
-        if array.dtype.kind not in "fiub":
-            raise DtypeError(f"inputs have dtype {array.dtype}; expected numbers")
-        check_finite(array, name="inputs")
-        if array.dtype.kind == "f":
-            array = array.astype(np.float32, copy=False)
-        elif array.dtype != np.uint8:
-            array = array.astype(np.float32)
-        array = np.ascontiguousarray(array)
-        # torch would warn of an array that it must not write to, such as a mapped file.
-        tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
-    if tensor.ndim < 2:
-        raise ShapeError(f"inputs have {tensor.ndim} dimensions; expected at least 2: (rows, columns)")
-    return tensor[:, None] if tensor.ndim == 3 else tensor

@@ -1,0 +1,73 @@
+"""`hamtarget encode`: codes of images or vectors, as text or as a file of numpy."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hamtarget.cli.options import AsJson, Batch, Key, Model, Source, Workers
+from hamtarget.cli.output import as_line
+from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.records import open_records
+from hamtarget.errors import ImageError
+
+if TYPE_CHECKING:
+    from hamtarget.cli.encoding import EncodedRecords
+
+
+def encode(
+    model: Model,
+    source: Source = "-",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write packed codes, uint8, to this npy file.")
+    ] = None,
+    as_json: AsJson = False,
+    key: Key = None,
+    batch: Batch = 4096,
+    workers: Workers = 0,
+) -> None:
+    """Codes of inputs: a line of hexadecimal digits for each, in order; with --json, also its id and payload.
+
+    What --json writes, `hamtarget index` and `hamtarget search` read from their standard input.
+    """
+    import numpy as np
+
+    from hamtarget.cli.encoding import encode_records
+    from hamtarget.encoders import open_encoder
+    from hamtarget.files import write_atomically
+
+    encoder = open_encoder(model)
+    records = open_records(source, key=key)
+    parts = []
+    done = 0
+    with progress_on_stderr("Encoding") as tell:
+        for some in records.batches(batch):
+            encoded = encode_records(some, encoder, n_bits=encoder.n_bits, workers=workers)
+            if encoded.broken:
+                # A code less would put every later row in the wrong place.
+                raise ImageError(next(iter(encoded.broken.values())))
+            done += len(some)
+            if out is not None:
+                parts.append(encoded.codes)
+            else:
+                typer.echo("\n".join(_lines(encoded, as_json)))
+            tell(done, records.total)
+    if out is not None:
+        codes = np.concatenate(parts) if parts else np.empty((0, encoder.n_bits // 8), dtype=np.uint8)
+        buffer = io.BytesIO()
+        np.save(buffer, codes, allow_pickle=False)
+        write_atomically(out, buffer.getvalue())
+        typer.echo(f"{len(codes):,} codes of {encoder.n_bits} bits: {out}")
+
+
+def _lines(encoded: EncodedRecords, as_json: bool) -> list[str]:
+    digits = [code.tobytes().hex() for code in encoded.codes]
+    if not as_json:
+        return digits
+    return [
+        as_line({"id": record.id, "code": code, "payload": record.payload})
+        for record, code in zip(encoded.records, digits, strict=True)
+    ]

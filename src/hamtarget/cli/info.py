@@ -1,0 +1,125 @@
+"""`hamtarget info`: what is at a path, or what is installed."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import hamtarget
+from hamtarget.cli.kinds import kind_of
+from hamtarget.cli.options import AsJson
+from hamtarget.cli.output import Column, printable, write_json, write_table
+
+# What each extra is for, and a package of it.
+_EXTRAS = {
+    "learn": "torch",
+    "vision": "Pillow",
+    "plot": "matplotlib",
+    "hdf5": "h5py",
+    "onnx": "onnxruntime",
+    "sklearn": "scikit-learn",
+}
+
+
+def info(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PATH]", help="Store, model, index file, vectors, or images.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is in a store, a model, an index file, a file of vectors or a folder of images; else what is installed."""
+    facts = _installed() if path is None else {"path": str(path), **_KINDS[kind_of(path)](path)}
+    if as_json:
+        write_json(facts)
+    else:
+        write_table((Column("what"), Column("value")), [(name, _text(value)) for name, value in facts.items()])
+
+
+def _installed() -> dict[str, Any]:
+    facts: dict[str, Any] = {"hamtarget": hamtarget.__version__, "python": platform.python_version()}
+    for extra, package in {"": "numpy", **_EXTRAS}.items():
+        try:
+            facts[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            facts[package] = f"not installed: pip install 'hamtarget[{extra}]'"
+    return facts
+
+
+def _store(path: Path) -> dict[str, Any]:
+    from hamtarget.store import Store
+
+    with Store.open(path, read_only=True) as store:
+        stats = store.stats()
+        return {
+            "kind": "store",
+            "items": stats.items,
+            "n_bits": stats.n_bits,
+            "radius": stats.radius,
+            "changes": stats.sequence,
+            "index_bytes": stats.index_bytes,
+            "disk_bytes": stats.disk_bytes,
+            "encoder": repr(store.encoder) if store.has_encoder else None,
+        }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    from hamtarget.encoders import open_encoder
+
+    encoder = open_encoder(path)
+    return {
+        "kind": "model",
+        "n_bits": encoder.n_bits,
+        "radius": encoder.radius,
+        "input_shape": list(encoder.input_shape),
+        "runs_by": "onnxruntime" if type(encoder).__name__ == "OnnxEncoder" else "torch",
+    }
+
+
+def _index(path: Path) -> dict[str, Any]:
+    from hamtarget.cli.index_files import open_index
+
+    index = open_index(path)
+    return {
+        "kind": type(index).__name__,
+        "items": len(index),
+        "n_bits": index.n_bits,
+        "radius": index.radius,
+        "embeddings": None if index.embeddings is None else vars(index.embeddings),
+        "index_bytes": index.memory,
+    }
+
+
+def _images(path: Path) -> dict[str, Any]:
+    from hamtarget.data import ImageSet, image_files
+    from hamtarget.errors import FileError
+
+    try:
+        images = ImageSet.from_csv(path) if path.is_file() else ImageSet.from_folder(path)
+    except FileError:
+        if path.is_file():
+            raise
+        # A folder of images that has no classes.
+        return {"kind": "images", "images": len(image_files(path))}
+    return {"kind": "images", "images": len(images), "classes": list(images.class_names)}
+
+
+def _vectors(path: Path) -> dict[str, Any]:
+    from hamtarget.data import open_vectors
+
+    vectors = open_vectors(path)
+    return {"kind": "vectors", "rows": len(vectors), "columns": vectors.shape[1], "elements": str(vectors.dtype)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return (
+        "none" if value is None else ", ".join(map(printable, value)) if isinstance(value, list) else printable(value)
+    )
+
+
+_KINDS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}

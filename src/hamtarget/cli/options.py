@@ -1,0 +1,23 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model, or an ONNX file of one.")]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="Folder of images, image, CSV (path,label), vectors (npy, npz, fvecs, bvecs, hdf5), or - for lines.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+Key = Annotated[str | None, typer.Option(metavar="NAME", help="Which array of an npz or HDF5 file.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="S", help="Seed of everything that is random.")]
+Workers = Annotated[int, typer.Option(min=0, metavar="N", help="Processes that read images; 0: this one.")]
+Batch = Annotated[int, typer.Option(min=1, metavar="N", help="Rows taken at a time.")]

@@ -1,0 +1,71 @@
+"""`hamtarget plan`: which bits and which radius suit a number of rows, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from hamtarget.cli.options import AsJson
+from hamtarget.cli.output import Column, write_json, write_table
+
+_BITS = (16, 32, 64, 96, 128, 256)
+_COLUMNS = tuple(
+    Column(heading, number=True) for heading in ("bits", "radius", "rows read", "share", "false hits", "memory")
+)
+
+
+def plan(
+    rows: Annotated[int, typer.Argument(min=1, metavar="ROWS", help="How many rows will be searched.")],
+    bits: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="Bits of a code; repeatable. By default a few lengths.")
+    ] = None,
+    radius: Annotated[
+        int | None, typer.Option(min=0, metavar="R", help="Search radius; by default the largest that is still cheap.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Expected cost and memory of searching so many rows, if their codes are well distributed.
+
+    "false hits" are rows within the radius of a query that resembles none of them. Real codes are less evenly spread:
+    `hamtarget evaluate` measures them.
+    """
+    from hamtarget import planning
+
+    plans = [planning.plan(rows, n_bits, radius) for n_bits in bits or _BITS if radius is None or radius < n_bits]
+    memory = [planning.expected_memory(each.n_rows, each.n_bits, each.radius) for each in plans]
+    if as_json:
+        write_json([{**asdict(each), "memory_bytes": size} for each, size in zip(plans, memory, strict=True)])
+        return
+    write_table(
+        _COLUMNS,
+        [
+            (
+                str(each.n_bits),
+                str(each.radius),
+                _figure(each.expected_candidates),
+                f"{_figure(100 * each.share_read)}%",
+                _figure(each.expected_hits),
+                in_bytes(size),
+            )
+            for each, size in zip(plans, memory, strict=True)
+        ],
+        title=f"{rows:,} rows",
+    )
+    for each in plans if bits else ():
+        typer.echo(each.reason)
+
+
+def in_bytes(size: int) -> str:
+    """A size in the unit that suits it."""
+    value = float(size)
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}" if value < 100 else f"{value:,.0f} {unit}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

@@ -1,0 +1,166 @@
+"""`hamtarget search`: what in a store is near an image, a vector, a code or another item."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hamtarget.cli.options import AsJson, Key, StorePath
+from hamtarget.cli.output import Column, printable, write_json, write_table
+from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.records import STDIN, Record, open_records, parse_line
+from hamtarget.errors import ImageError, InputError
+
+if TYPE_CHECKING:
+    from hamtarget.store import Store
+
+_QUERIES_AT_ONCE = 256
+
+
+def search(
+    store: StorePath,
+    queries: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUERY]...",
+            help="Image, file of vectors, code as hexadecimal digits, or - for lines, as `encode --json` writes them.",
+        ),
+    ] = None,
+    id: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="An item of the store as the query; repeatable.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--nearest", "-k", min=1, metavar="K", help="The K nearest; 10 by default.")
+    ] = None,
+    radius: Annotated[
+        int | None, typer.Option(min=0, metavar="R", help="Everything within R bits instead, and nothing else.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N hits within the radius.")] = None,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Only items whose payload says so; also FIELD=MIN..MAX. Repeatable."),
+    ] = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Nearest items by Hamming distance, exactly; or, with --radius, all items so near.
+
+    With --json, a line for each query: {"query": ..., "hits": [{"id": ..., "distance": ..., "payload": ...}, ...]}.
+    """
+    if k is not None and radius is not None:
+        raise InputError("--nearest and --radius are given; pass one of them (--limit cuts the hits within a radius)")
+    if not queries and not id:
+        raise InputError("nothing to search for; pass a QUERY, --id, or - for lines on the standard input")
+    from hamtarget.store import Store
+
+    with progress_on_stderr("Building the index") as tell:
+        opened = Store.open(store, read_only=True, progress=tell)
+    with opened:
+        wanted = _parse_filter(filter or [])
+        several = len(queries or []) + len(id or []) > 1
+        rows: list[tuple[str, ...]] = []
+        for query, hits in _found(opened, queries or [], id or [], key, radius, k or 10, limit, wanted):
+            if as_json:
+                write_json({"query": query, "hits": hits})
+            else:
+                rows += [_row(query, hit) for hit in hits]
+                several |= any(row[0] != rows[0][0] for row in rows[-1:])
+        if as_json:
+            return
+        columns: list[Column] = [Column("query"), Column("id"), Column("distance", number=True), Column("payload")]
+        # One query need not be named in every row.
+        shown = slice(None) if several else slice(1, None)
+        write_table(columns[shown], [row[shown] for row in rows])
+
+
+def _found(
+    store: Store,
+    queries: list[str],
+    ids: list[str],
+    key: str | None,
+    radius: int | None,
+    k: int,
+    limit: int | None,
+    filter: dict[str, Any],
+) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
+    """Each query's name, and its hits."""
+    from hamtarget.cli.encoding import encode_records
+
+    for batch in _batches(store, queries, ids, key):
+        encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
+        encoded = encode_records(batch, encoder, n_bits=store.n_bits)
+        if encoded.broken:
+            raise ImageError(next(iter(encoded.broken.values())))
+        found: Any
+        if radius is not None:
+            found = store.search(radius=radius, code=encoded.codes, limit=limit, filter=filter)
+        else:
+            found = store.nearest(k=k, code=encoded.codes, filter=filter)
+        for record, hits in zip(encoded.records, found, strict=True):
+            payloads = store.payloads([hit.id for hit in hits])
+            yield (
+                record.id,
+                [
+                    {"id": hit.id, "distance": hit.distance, "payload": payload}
+                    for hit, payload in zip(hits, payloads, strict=True)
+                ],
+            )
+
+
+def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
+    if ids:
+        yield [_stored(store, id) for id in ids]
+    for query in queries:
+        if query == STDIN or Path(query).exists():
+            yield from open_records(query, codes=not store.has_encoder, key=key).batches(_QUERIES_AT_ONCE)
+            continue
+        record = parse_line(query, number=0, where=query)
+        if record.code is None and record.vector is None:
+            raise InputError(
+                f"{query!r} is no file and no code; expected a path, {store.n_bits // 4} hexadecimal digits, or --id"
+            )
+        yield [Record(query, vector=record.vector, code=record.code)]
+
+
+def _stored(store: Store, text: str) -> Record:
+    """The item of this id; digits are taken for a string first, then for an integer."""
+    import numpy as np
+
+    for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
+        (item,) = store.get([id])
+        if item is not None:
+            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes())
+    raise InputError(f"{store.path} has no item {text!r}")
+
+
+def _parse_filter(filters: list[str]) -> dict[str, Any]:
+    from hamtarget.store import Range
+
+    wanted: dict[str, Any] = {}
+    for text in filters:
+        field, equals, value = text.partition("=")
+        if not equals or not field:
+            raise InputError(f"--filter is {text!r}; expected FIELD=VALUE or FIELD=MIN..MAX")
+        low, dots, high = value.partition("..")
+        wanted[field] = Range(_value(low), _value(high)) if dots else _value(value)
+    return wanted
+
+
+def _value(text: str) -> Any:
+    """Numbers, true, false and null as JSON has them; nothing as None; all else is text."""
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if not isinstance(value, dict | list) else text
+
+
+def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, str, str, str]:
+    payload = "" if hit["payload"] is None else json.dumps(hit["payload"], ensure_ascii=False)
+    return printable(query), printable(hit["id"]), str(hit["distance"]), printable(payload)
