@@ -13,7 +13,7 @@ from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.search import Embeddings
 from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.items import Item, Payload, check_id, check_ids, payload_text, shorten
+from hamtarget.store.items import Item, Payload, check_id, check_ids, payload_bytes, shorten
 from hamtarget.store.results import Id
 from hamtarget.store.settings import Settings
 
@@ -26,13 +26,13 @@ class Batch:
         ids: plain strings and integers, perhaps some of them twice.
         codes: (items, n_bits / 8) of packed uint8.
         embeddings: (items, n_dims), if the store keeps embeddings.
-        payloads: JSON or None for each item; None where no item has one.
+        payloads: JSON in UTF-8 or None for each item; None where no item has one.
     """
 
     ids: list[Id]
     codes: Codes
     embeddings: NDArray[Any] | None
-    payloads: list[str | None] | None
+    payloads: list[bytes | None] | None
 
     def without_repeats(self) -> Batch:
         """The same with each id once: the last one counts."""
@@ -77,7 +77,7 @@ def batch_of_rows(
     if payloads is not None:
         if len(payloads) != len(rows):
             raise ShapeError(f"there are {len(payloads):,} payloads for {len(rows):,} codes; expected one for each")
-        texts = [payload_text(payload) for payload in payloads]
+        texts = [payload_bytes(payload) for payload in payloads]
     return Batch(checked, rows, _check_embeddings(settings.embeddings, embeddings, len(rows)), texts)
 
 
@@ -93,7 +93,7 @@ def batch_of_items(settings: Settings, encoder: Callable[[], Any], items: Sequen
         if (item.input is None) == (item.code is None):
             raise InputError(f"item {shorten(item.id)} needs either an input or a code, one of them")
     ids = [check_id(item.id) for item in items]
-    payloads = [payload_text(item.payload) for item in items]
+    payloads = [payload_bytes(item.payload) for item in items]
     codes: list[Any] = [item.code for item in items]
     embeddings: list[Any] = [item.embedding for item in items]
     places = [place for place, item in enumerate(items) if item.input is not None]

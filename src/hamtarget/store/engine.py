@@ -6,16 +6,19 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.protocol import Progress
+from hamtarget.store.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.database import (
     DATABASE_NAME,
     Readers,
@@ -40,6 +43,7 @@ _UNSAVED_ROWS = 200_000
 _UNSAVED_SHARE = 0.5
 # What saw the index in the middle of a change is done again; at last while nothing may change.
 _FREE_TRIES = 3
+_LOOK_SECONDS = 0.05
 
 
 class Engine:
@@ -57,8 +61,7 @@ class Engine:
         self.path = path
         self.read_only = read_only
         self.file = path / DATABASE_NAME
-        self._process = os.getpid()
-        self._closed = False
+        self._unusable = ""
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
         self._watch_lock = threading.Lock()
@@ -74,17 +77,20 @@ class Engine:
                 self.settings = read_settings(self._connection)
                 if not read_only:
                     set_durability(self._connection, self.settings.durability)
-                self._seen = self._data_version()
+                self._seen, self._next_look = self._data_version(), 0.0
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
+                self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
+                self._counter.write(self._live.sequence)
                 (self.saved_sequence,) = self._connection.execute("SELECT snapshot_sequence FROM state").fetchone()
             undo.pop_all()
         self._readers = Readers(self.file)
         self._names = Names(self._readers.one)
+        _tell_of_forks(self)
         self._unsaved_rows = 0
 
     def close(self) -> None:
         """Nothing; the index is saved if it has changed, and another process may write."""
-        if self._closed or self._process != os.getpid():
+        if self._unusable:
             return
         with self._write_lock, self._live.lock:
             self._readers.close()
@@ -92,8 +98,9 @@ class Engine:
                 if not self.read_only and self.saved_sequence != self._live.sequence:
                     self._try_to_save()
             finally:
-                self._closed = True
+                self._unusable = "was closed; open the store again"
                 self._connection.close()
+                self._counter.close()
                 if not self.read_only:
                     self._lock.release()
 
@@ -102,7 +109,7 @@ class Engine:
         """The index, with every change that was committed before the call."""
         self.check_open()
         if self.read_only and self._changed():
-            self.read(lambda _connection, _index: None)
+            self.read(_nothing)
         return self._live.index
 
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[Any] | None:
@@ -120,20 +127,24 @@ class Engine:
         Raises:
             ClosedError: it is not.
         """
-        if self._closed:
-            raise ClosedError(f"{self.path} was closed; open the store again")
-        if self._process != os.getpid():
-            raise ClosedError(f"{self.path} was opened by process {self._process}; open it again in this one")
+        if self._unusable:
+            raise ClosedError(f"{self.path} {self._unusable}")
 
     def search(self, look: Callable[[StoreIndex], Any]) -> StoreQueryHits | StoreHits:
         """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
+        # A search for one code takes a few microseconds: this is written for few steps.
+        live = self._live
         for _ in range(_FREE_TRIES):
-            index = self.index
-            live = self._live
+            if self._unusable:
+                self.check_open()
+            if self.read_only and self._changed():
+                self.read(_nothing)
             version = live.version
-            hits = look(index)
-            if live.version == version and version % 2 == 0:
-                named = self._names.resolve(hits) if live.has_names else plain(hits)
+            hits = look(live.index)
+            if live.version == version and not version & 1:
+                if not live.has_names:
+                    return hits if type(hits) is StoreQueryHits else plain(hits)
+                named = self._names.resolve(hits)
                 # A hit without a name has been deleted since.
                 if named is not None:
                     return named
@@ -195,6 +206,7 @@ class Engine:
                         held.enter_context(self._live.lock)
                     if writing.changes:
                         self._live.apply(writing.changes, writing.sequence)
+                        self._counter.write(writing.sequence)
                 except BaseException:
                     # An interrupt may come between the commit and the index.
                     self._repair()
@@ -231,8 +243,13 @@ class Engine:
             self.save()
 
     def _changed(self) -> bool:
-        """Whether another process has committed something since the last call."""
+        """Whether another process may have committed something since the last call."""
+        now = time.monotonic()
+        if self._counter.read() == self._live.sequence and now < self._next_look:
+            return False
+        # The writer may have died between a commit and the counter: SQLite itself knows.
         with self._watch_lock, translated(self.file):
+            self._next_look = now + _LOOK_SECONDS
             before, self._seen = self._seen, self._data_version()
             return before != self._seen
 
@@ -253,6 +270,12 @@ class Engine:
                 catch_up(self._live, connection, self.path, self.settings)
             return bool(self._live.sequence == sequence)
 
+    def after_fork(self) -> None:
+        """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        self._unusable = "was opened by the process that this one was forked from; open the store again"
+        if not self.read_only:
+            self._lock.release()
+
     def _repair(self) -> None:
         """Nothing; the index is at the database's change, whatever interrupted it on the way."""
         with self._live.lock:
@@ -262,3 +285,27 @@ class Engine:
 
 
 _SIZES = ("freelist_count", "page_count")
+
+
+def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
+    """To be read where only the index is to follow."""
+
+
+_open_engines: WeakSet[Engine] = WeakSet()
+_are_forks_told: list[bool] = []
+
+
+def _tell_of_forks(engine: Engine) -> None:
+    """Nothing; `engine.after_fork` will be called in processes that are forked from this one.
+
+    SQLite's connections and locks do not survive a fork; a copy that is used nevertheless can destroy the database.
+    """
+    _open_engines.add(engine)
+    if not _are_forks_told and hasattr(os, "register_at_fork"):
+        _are_forks_told.append(True)
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_fork() -> None:
+    for engine in list(_open_engines):
+        engine.after_fork()

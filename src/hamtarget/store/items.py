@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ MAX_PAYLOAD_DEPTH = 100
 FIRST_NAMED_ROW = 2**62
 
 _MAX_SHOWN = 60
+_MAX_CHARACTER_BYTES = 4
+_ROW = struct.Struct("<q")
 
 Payload = Mapping[str, Any]
 
-Record = tuple[int, bytes, bytes | None, str | None]
-"""Row number, code, embedding and payload."""
+Record = tuple[int, bytes, bytes | None, bytes | None]
+"""Row number, code, embedding, and payload as JSON in UTF-8."""
 
 
 # No `==`: comparing arrays gives arrays.
@@ -83,15 +86,17 @@ def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
     if isinstance(ids, np.ndarray):
         if ids.ndim != 1:
             raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
-        if ids.dtype.kind in "i":
-            whole: list[Id] = ids.tolist()
-            return whole
-        ids = ids.tolist()
+        whole: list[Id] = ids.tolist()
+        return whole if ids.dtype.kind == "i" else check_ids(whole)
+    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:  # type: ignore[arg-type]
+        # All at once, since many of them are put at once.
+        encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
+        return list(ids)
     return [check_id(id) for id in ids]
 
 
-def payload_text(payload: Payload | None) -> str | None:
-    """The payload as JSON.
+def payload_bytes(payload: Payload | None) -> bytes | None:
+    """The payload as JSON in UTF-8.
 
     Raises:
         DtypeError: it is no object, or holds what JSON does not know. NotFiniteError: it holds NaN or infinity.
@@ -99,21 +104,29 @@ def payload_text(payload: Payload | None) -> str | None:
     """
     if payload is None:
         return None
-    if not isinstance(payload, Mapping):
-        raise DtypeError(f"payload is {shorten(payload)}, {type(payload).__name__}; expected an object (dict) or None")
+    if type(payload) is not dict:
+        if not isinstance(payload, Mapping):
+            raise DtypeError(
+                f"payload is {shorten(payload)}, {type(payload).__name__}; expected an object (dict) or None"
+            )
+        payload = dict(payload)
     _check_json(payload, MAX_PAYLOAD_DEPTH)
     try:
-        text = _to_json(payload if isinstance(payload, dict) else dict(payload))
+        text = _to_json(payload)
     except ValueError as error:
         raise NotFiniteError(f"payload {shorten(payload)} holds NaN or infinity, which JSON cannot say") from error
     except TypeError as error:
         raise DtypeError(f"payload {shorten(payload)} is not JSON: {error}") from error
-    if len(text) > MAX_PAYLOAD_BYTES or len(encode_text(text, name="payload")) > MAX_PAYLOAD_BYTES:
-        raise InputError(f"payload has more than {MAX_PAYLOAD_BYTES:,} bytes; keep large things in files")
-    return text
+    encoded = encode_text(text, name="payload")
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise InputError(
+            f"payload has {len(encoded):,} bytes; expected at most {MAX_PAYLOAD_BYTES:,}: keep large things in files"
+        )
+    return encoded
 
 
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 def _check_json(value: Any, depth: int) -> None:
@@ -121,13 +134,15 @@ def _check_json(value: Any, depth: int) -> None:
     if depth == 0:
         raise InputError(f"payload is deeper than {MAX_PAYLOAD_DEPTH} levels; flatten it")
     inner = value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
                 raise DtypeError(f"payload has the key {shorten(key)}, {type(key).__name__}; expected strings")
         inner = value.values()
+    if _PLAIN.issuperset(map(type, inner)):
+        return
     for element in inner:
-        if isinstance(element, Mapping | list | tuple):
+        if isinstance(element, dict | list | tuple):
             _check_json(element, depth - 1)
 
 
@@ -149,20 +164,17 @@ def shorten(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: str | None) -> int:
-    """CRC-32 of all that a row holds; None and empty differ."""
-    checksum = zlib.crc32(code, zlib.crc32(row.to_bytes(8, "little", signed=True)))
+def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None) -> int:
+    """CRC-32 of all that a row holds; codes are of one length, and so are embeddings."""
+    whole = _ROW.pack(row) + code
     if embedding is not None:
-        checksum = zlib.crc32(embedding, zlib.crc32(b"e", checksum))
-    if payload is not None:
-        checksum = zlib.crc32(payload.encode(), zlib.crc32(b"p", checksum))
-    return checksum
+        whole += b"e" + embedding
+    return zlib.crc32(whole if payload is None else whole + b"p" + payload)
 
 
 def name_checksum(row: int, id: Id) -> int:
     """CRC-32 of an id and its row number."""
-    text = f"{row} {'s' if isinstance(id, str) else 'i'}{id}"
-    return zlib.crc32(text.encode())
+    return zlib.crc32(_ROW.pack(row) + (b"s" + id.encode() if isinstance(id, str) else b"i%d" % id))
 
 
 def item_of(id: Id, record: Record, embeddings: Embeddings | None) -> Item:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.errors import CorruptFileError
+from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.protocol import Progress
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, Record
@@ -107,7 +107,12 @@ class LiveIndex:
     def _put(self, change: Put) -> None:
         if len(change.rows) and change.rows.max() >= FIRST_NAMED_ROW:
             self.has_names = True
-        known = np.fromiter((row in self.index for row in change.rows.tolist()), bool, len(change.rows))
+        try:
+            self.index.add(change.rows, change.codes, change.embeddings)
+            return
+        except InputError:
+            # Some of the rows are there already, and nothing was added.
+            known = np.fromiter((row in self.index for row in change.rows.tolist()), bool, len(change.rows))
         for chosen, write in ((known, self.index.replace), (~known, self.index.add)):
             if chosen.all():
                 write(change.rows, change.codes, change.embeddings)

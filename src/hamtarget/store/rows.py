@@ -16,8 +16,9 @@ _AT_ONCE = 256
 _FETCHED_ROWS = 4096
 
 _UPSERT = """
-INSERT INTO items VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (row) DO UPDATE SET
-code = ?2, embedding = ?3, payload = ?4, changed = ?5, checksum = ?6
+INSERT INTO items VALUES (?1, ?2, ?3, CAST(?4 AS TEXT), ?5, ?6) ON CONFLICT (row) DO UPDATE SET
+code = excluded.code, embedding = excluded.embedding, payload = excluded.payload, changed = excluded.changed,
+checksum = excluded.checksum
 """
 
 
@@ -69,7 +70,7 @@ def write_items(
     rows: Sequence[int],
     codes: Sequence[bytes],
     embeddings: Sequence[bytes] | None,
-    payloads: Sequence[str | None] | None,
+    payloads: Sequence[bytes | None] | None,
     *,
     changed: int,
 ) -> None:
@@ -97,7 +98,8 @@ def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[i
     return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
 
 
-_COLUMNS = "SELECT row, code, embedding, payload, checksum FROM items"
+# As it lies in the file, payload is checked before it is believed to be text.
+_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), checksum FROM items"
 
 
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
@@ -142,7 +144,7 @@ def _checked(records: Iterable[Any]) -> Iterator[Record]:
         yield record[:4]
 
 
-def _is_whole(row: int, code: bytes, embedding: bytes | None, payload: str | None, checksum: int) -> bool:
+def _is_whole(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, checksum: int) -> bool:
     try:
         return row_checksum(row, code, embedding, payload) == checksum
     except (AttributeError, TypeError):

@@ -1,0 +1,52 @@
+"""The number of the last change, where readers of other processes see it without asking SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from pathlib import Path
+
+COUNTER_NAME = "changes"
+_NUMBER = struct.Struct("<q")
+
+
+class ChangeCounter:
+    """A file of 8 bytes that the writer writes after each commit and readers map into their memory.
+
+    It is a hint: a reader that finds another number than its own looks into the database, and every now and then it
+    looks without. A commit is answered after the file is written, so that whoever hears of a change finds it.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self._handle: int | None = None
+        self._shared: mmap.mmap | None = None
+        if not read_only:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            return
+        # A store on a disk that cannot be written may come without it.
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            self._shared = mmap.mmap(file.fileno(), _NUMBER.size, access=mmap.ACCESS_READ)
+
+    def write(self, sequence: int) -> None:
+        """Nothing; readers see the number."""
+        if self._handle is not None:
+            # On a full disk, readers learn of the change a moment later.
+            with contextlib.suppress(OSError):
+                os.pwrite(self._handle, _NUMBER.pack(sequence), 0)
+
+    def read(self) -> int | None:
+        """The number, if there is one."""
+        if self._shared is None:
+            return None
+        number: int = _NUMBER.unpack_from(self._shared)[0]
+        return number
+
+    def close(self) -> None:
+        """Nothing; the file is closed."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        # The map goes with the last reference: another thread may be reading it.
+        self._shared = None
