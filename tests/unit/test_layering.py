@@ -25,9 +25,12 @@ MAY_IMPORT = {
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
     "demo": GROUND | {"baselines", "data", "learn", "paper", "search"},
+    "serve": GROUND | {"data", "encoders", "search", "store"},
+    # Whoever calls a service needs none of it.
+    "client": GROUND,
     # Everything but the demo; and nobody imports cli.
     "cli": GROUND
-    | {"baselines", "data", "encoders", "evaluation", "learn", "onnx_encoder", "paper", "search", "store"},
+    | {"baselines", "data", "encoders", "evaluation", "learn", "onnx_encoder", "paper", "search", "serve", "store"},
 }
 # Packages from outside; "" stands for every layer that is not named.
 OUTSIDE = {
@@ -41,6 +44,8 @@ OUTSIDE = {
     "sklearn": {"numpy", "sklearn"},
     "demo": {"numpy", "matplotlib", "rich"},
     "cli": {"numpy", "rich", "typer"},
+    "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "client": set(),
 }
 
 
@@ -94,6 +99,8 @@ def test_the_rules_see_every_layer():
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
+        ("hamtarget.serve", ["torch", "hamtarget._native", "fastapi", "uvicorn"]),
+        ("hamtarget.client", ["torch", "hamtarget._native", "fastapi", "http.server"]),
         ("hamtarget.data", ["torch", "hamtarget._native", "h5py", "PIL"]),
     ],
 )

@@ -1,0 +1,82 @@
+// Talking to the service. An error says in `kind` what went wrong, in words of the service.
+
+const TOKEN_KEY = "hamtarget-token";
+
+export class ServiceError extends Error {
+  constructor(status, kind, message) {
+    super(message);
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(TOKEN_KEY, token);
+}
+
+export function hasToken() {
+  return Boolean(sessionStorage.getItem(TOKEN_KEY));
+}
+
+async function call(path, options = {}) {
+  const headers = { ...options.headers };
+  const token = sessionStorage.getItem(TOKEN_KEY);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServiceError(0, "unreachable", "The service does not answer.");
+  }
+  if (response.ok) return response;
+  let told = { kind: "internal", message: `The service answered ${response.status}.` };
+  try {
+    told = (await response.json()).error;
+  } catch {
+    // Not one of the service's own refusals; the status has to do.
+  }
+  throw new ServiceError(response.status, told.kind, told.message);
+}
+
+export async function stats() {
+  return (await call("/v1/stats")).json();
+}
+
+export async function openapi() {
+  return (await call("/openapi.json")).json();
+}
+
+export async function search(verb, request, { file = null, signal } = {}) {
+  if (file) {
+    const form = new FormData();
+    form.append("request", JSON.stringify(request));
+    form.append("image", file, "query");
+    return (await call(`/v1/${verb}`, { method: "POST", body: form, signal })).json();
+  }
+  const headers = { "Content-Type": "application/json" };
+  return (await call(`/v1/${verb}`, { method: "POST", headers, body: JSON.stringify(request), signal })).json();
+}
+
+function itemPath(id) {
+  const kind = typeof id === "number" ? "?kind=integer" : "?kind=string";
+  return [`/v1/items/${encodeURIComponent(id)}`, kind];
+}
+
+export async function item(id) {
+  const [path, kind] = itemPath(id);
+  return (await call(path + kind)).json();
+}
+
+// An <img> cannot send a token: with one, the picture is fetched and shown from memory.
+export async function showPicture(img, id, size) {
+  const [path, kind] = itemPath(id);
+  const url = `${path}/image${kind}&size=${size}`;
+  if (!hasToken()) {
+    img.src = url;
+    return;
+  }
+  const blob = await (await call(url)).blob();
+  img.src = URL.createObjectURL(blob);
+  img.addEventListener("load", () => URL.revokeObjectURL(img.src), { once: true });
+}

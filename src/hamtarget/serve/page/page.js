@@ -1,0 +1,466 @@
+// The page: a query, what lies within a radius of it, and what that took.
+
+import * as api from "/page/api.js";
+import * as draw from "/page/draw.js";
+
+const SETTLE_MS = 40;
+const SKELETONS = 12;
+
+const $ = (id) => document.getElementById(id);
+const count = new Intl.NumberFormat("en");
+
+const state = {
+  stats: null,
+  // {title, code, embedding} and one of `file`, `id`, `code`; null: nothing is asked yet.
+  query: null,
+  radius: 2,
+  answer: null,
+};
+let running = null;
+let timer = null;
+
+// --- small things --------------------------------------------------------------------------------------------------
+
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "class") made.className = value;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key.startsWith("aria-")) made.setAttribute(key, value);
+    else made[key] = value;
+  }
+  made.append(...children);
+  return made;
+}
+
+function bits(number) {
+  return `${number} bit${number === 1 ? "" : "s"}`;
+}
+
+function bytes(number) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (number >= 1000 && unit < units.length - 1) { number /= 1000; unit += 1; }
+  return `${number < 10 && unit ? number.toFixed(1) : Math.round(number)} ${units[unit]}`;
+}
+
+function milliseconds(number) {
+  return number < 10 ? number.toFixed(number < 0.1 ? 3 : 2) : count.format(Math.round(number));
+}
+
+function payloadText(payload) {
+  return Object.entries(payload ?? {}).filter(([key]) => key !== "image")
+    .map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
+}
+
+function nameOf(id, payload) {
+  const told = payload?.title ?? payload?.name ?? payload?.class ?? payload?.label;
+  return typeof told === "string" || typeof told === "number" ? String(told) : `id ${id}`;
+}
+
+// --- messages ------------------------------------------------------------------------------------------------------
+
+function say(title, text, { error = false, actions = [] } = {}) {
+  const message = $("message");
+  message.className = error ? "message error" : "message";
+  message.setAttribute("role", error ? "alert" : "status");
+  const parts = [element("strong", { textContent: title })];
+  if (text) parts.push(element("p", {}, ...[text].flat()));
+  if (actions.length) {
+    parts.push(element("div", { class: "row" }, ...actions.map(([label, action]) =>
+      element("button", { type: "button", class: "button", textContent: label, onclick: action }))));
+  }
+  message.replaceChildren(...parts);
+}
+
+function hush() {
+  $("message").replaceChildren();
+}
+
+function tellError(error) {
+  if (error.name === "AbortError") return;
+  $("hits").replaceChildren();
+  forget();
+  if (error.status === 401) {
+    askToken();
+    return;
+  }
+  const again = [["Try again", () => begin()]];
+  if (error.kind === "unreachable") {
+    say("The service does not answer", "It may have ended. Start it again with hamtarget serve, then try again.",
+      { error: true, actions: again });
+  } else if (error.kind === "busy") {
+    say("The service is busy", "Too many requests are waiting. Try again in a moment.", { error: true, actions: again });
+  } else if (error.kind === "too_large") {
+    say("That file is too large", `${error.message}. Choose a smaller image.`, { error: true });
+  } else if (state.query?.file) {
+    say("That file cannot be searched with", [`${error.message}. `, "Choose another image: JPEG, PNG, WebP, GIF, BMP or TIFF."],
+      { error: true });
+  } else if (error.kind === "not_found") {
+    say("There is no such item", "Check the id, or drop an image instead.", { error: true });
+  } else {
+    say("That did not work", error.message, { error: true, actions: error.status >= 500 ? again : [] });
+  }
+}
+
+function askToken() {
+  say("A token is needed", "Whoever started this service has it.", { actions: [["Enter the token", askToken]] });
+  const dialog = $("token-dialog");
+  if (!dialog.open) dialog.showModal();
+}
+
+// --- the query -----------------------------------------------------------------------------------------------------
+
+function showQuery() {
+  const view = $("query-view");
+  const { query } = state;
+  $("drop-hint").hidden = Boolean(query);
+  view.hidden = !query;
+  if (!query) return;
+  const parts = [];
+  if (query.file) {
+    const img = element("img", { alt: "The query" });
+    img.src = query.url;
+    smallen(img);
+    // A file that is no image has no picture to show.
+    img.addEventListener("error", () => img.remove());
+    parts.push(img);
+  } else if (query.picture) {
+    const img = element("img", { alt: "The query" });
+    smallen(img);
+    api.showPicture(img, query.id, 256).catch(() => img.remove());
+    parts.push(img);
+  } else if (query.code) {
+    parts.push(draw.glyph(draw.bitsOf(query.code)));
+  }
+  parts.push(element("div", { class: "name", textContent: query.title }));
+  if (query.code) parts.push(draw.strip(draw.bitsOf(query.code), null));
+  view.replaceChildren(...parts);
+}
+
+// Pictures of a few pixels are shown as such, rather than blurred.
+function smallen(img) {
+  img.addEventListener("load", () => img.classList.toggle("small", img.naturalWidth < 64));
+}
+
+function ask(query, { remember = true } = {}) {
+  if (state.query?.url && state.query !== query && !history.state) URL.revokeObjectURL(state.query.url);
+  state.query = query;
+  if (remember) {
+    const shown = query.file ? null : { id: query.id, text: query.asked, title: query.title, picture: query.picture };
+    history.pushState(shown, "", query.file ? "#image" : `#${encodeURIComponent(query.id ?? query.asked)}`);
+  }
+  showQuery();
+  run();
+}
+
+function askFile(file) {
+  if (!file) return;
+  if (!state.stats?.input_shape || state.stats.input_shape.length < 2) {
+    state.query = null;
+    $("hits").replaceChildren();
+    say("This store takes no images", state.stats?.input_shape
+      ? "Its encoder takes vectors. Search by id or code, or by POST /v1/search."
+      : "It holds codes without an encoder. Search by id or code.", { error: true });
+    return;
+  }
+  ask({ file, url: URL.createObjectURL(file), title: file.name || "Pasted image" });
+}
+
+function askItem(id, payload) {
+  const picture = state.stats.images && typeof payload?.image === "string";
+  ask({ id, picture, title: nameOf(id, payload) });
+  $("results").scrollIntoView({ block: "nearest" });
+}
+
+async function askText(text) {
+  const nibbles = state.stats.n_bits / 4;
+  if (text.length === nibbles && /^[0-9a-f]+$/i.test(text)) {
+    ask({ asked: text, code: text.toLowerCase(), title: "Code" });
+    return;
+  }
+  const ids = /^-?\d{1,15}$/.test(text) ? [Number(text), text] : [text];
+  for (const id of ids) {
+    try {
+      const found = await api.item(id);
+      askItem(id, found.payload);
+      return;
+    } catch (error) {
+      if (error.status !== 404 || id === ids.at(-1)) {
+        tellError(error);
+        return;
+      }
+    }
+  }
+}
+
+function example() {
+  const { examples } = state.stats;
+  const others = examples.filter((id) => id !== state.query?.id);
+  askText(String((others.length ? others : examples)[Math.floor(Math.random() * (others.length || 1))]));
+}
+
+// --- searching -----------------------------------------------------------------------------------------------------
+
+function runSoon() {
+  clearTimeout(timer);
+  timer = setTimeout(run, SETTLE_MS);
+}
+
+async function run() {
+  const { query } = state;
+  if (!query) return;
+  running?.abort();
+  const controller = new AbortController();
+  running = controller;
+  busy(true);
+  try {
+    const ranked = Boolean(state.stats.embedding);
+    const request = {
+      radius: state.radius, limit: Number($("limit").value), codes: true, histogram: true, rerank: ranked,
+    };
+    let file = null;
+    // Once the service has told the query's code and embedding, the image need not be encoded again.
+    if (query.code) {
+      request.code = query.code;
+      if (ranked && query.embedding) request.embedding = query.embedding;
+      else if (ranked) request.rerank = false;
+    } else if (query.file) {
+      file = query.file;
+    } else {
+      request.id = query.id;
+    }
+    const answer = await api.search("search", request, { file, signal: controller.signal });
+    if (!query.code) {
+      query.code = answer.code;
+      query.embedding = answer.embedding;
+      query.encodeMs = answer.took.encode_ms;
+      showQuery();
+    }
+    state.answer = answer;
+    show();
+    if (!answer.hits.length) await tellNothing(query, controller.signal);
+  } catch (error) {
+    tellError(error);
+  } finally {
+    if (running === controller) busy(false);
+  }
+}
+
+function busy(is) {
+  $("progress").hidden = !is;
+  $("hits").setAttribute("aria-busy", String(is));
+  if (is && !$("hits").children.length && !state.answer) {
+    $("hits").replaceChildren(...Array.from({ length: SKELETONS }, () => element("li", { class: "skeleton" })));
+  }
+}
+
+async function tellNothing(query, signal) {
+  const actions = [];
+  let text = "Move the radius up to look further.";
+  if (state.stats.items) {
+    const nearest = await api.search("nearest", { code: query.code, k: 1, payload: false }, { signal });
+    const far = nearest.hits[0]?.distance;
+    if (far !== undefined) {
+      text = `The nearest item is ${bits(far)} away.`;
+      actions.push([`Look within ${bits(far)}`, () => setRadius(far)]);
+    }
+  }
+  say(`Nothing within ${bits(state.radius)}`, text, { actions });
+}
+
+// --- the answer ----------------------------------------------------------------------------------------------------
+
+function forget() {
+  state.answer = null;
+  for (const id of ["m-hits", "m-time", "m-candidates", "m-comparisons", "m-encode"]) $(id).textContent = "-";
+  $("histogram").replaceChildren();
+  $("histogram").setAttribute("aria-label", "Histogram of distances: nothing yet");
+  $("results-title").textContent = "Results";
+}
+
+function figure(id, value, unit) {
+  $(id).replaceChildren(value, ...(unit ? [element("small", { textContent: ` ${unit}` })] : []));
+}
+
+function show() {
+  const { answer, query } = state;
+  hush();
+  const shown = count.format(answer.hits.length) + (answer.truncated ? "+" : "");
+  figure("m-hits", shown);
+  figure("m-time", milliseconds(answer.took.index_ms), "ms");
+  figure("m-candidates", count.format(answer.candidates));
+  figure("m-comparisons", count.format(answer.comparisons));
+  if (query.file) figure("m-encode", milliseconds(query.encodeMs ?? 0), "ms");
+  else figure("m-encode", "-");
+  $("results-title").textContent = answer.hits.length
+    ? `${answer.truncated ? `The first ${answer.hits.length}` : shown} within ${bits(answer.radius)}`
+    : "Results";
+  showHistogram(answer);
+  const hits = [...answer.hits];
+  if ($("order").value === "distance") {
+    hits.sort((a, b) => a.distance - b.distance || (a.embedding_distance ?? 0) - (b.embedding_distance ?? 0));
+  }
+  const code = draw.bitsOf(answer.code);
+  // Whoever stands on a hit with the keyboard stays in the grid.
+  const inside = $("hits").contains(document.activeElement);
+  $("hits").replaceChildren(...hits.map((hit) => element("li", {}, card(hit, code))));
+  if (inside) $("hits").querySelector("button")?.focus({ preventScroll: true });
+}
+
+function card(hit, queryBits) {
+  const code = hit.code ? draw.bitsOf(hit.code) : null;
+  const name = nameOf(hit.id, hit.payload);
+  const where = code ? draw.differing(queryBits, code) : [];
+  const label = `${name}, ${bits(hit.distance)} away`
+    + (where.length && where.length <= 8 ? `, in bits ${where.join(", ")}` : "")
+    + ". Search from it.";
+  const made = element("button", { type: "button", class: "hit", "aria-label": label, onclick: () => askItem(hit.id, hit.payload) });
+  if (state.stats.images && typeof hit.payload?.image === "string") {
+    const img = element("img", { class: "picture", alt: "", loading: "lazy", decoding: "async" });
+    smallen(img);
+    img.addEventListener("error", () => { if (code) img.replaceWith(draw.glyph(code)); }, { once: true });
+    api.showPicture(img, hit.id, 256).catch(() => { if (code) img.replaceWith(draw.glyph(code)); });
+    made.append(img);
+  } else if (code) {
+    made.append(draw.glyph(code));
+  }
+  const line = element("span", { class: "line" }, element("span", { class: "distance", textContent: bits(hit.distance) }));
+  if (hit.embedding_distance !== undefined) {
+    line.append(element("span", {
+      class: "closeness", title: "Distance of the embeddings", textContent: hit.embedding_distance.toFixed(3),
+    }));
+  }
+  made.append(line);
+  if (code) made.append(draw.strip(code, queryBits));
+  const payload = payloadText(hit.payload);
+  made.append(element("span", { class: "name", textContent: name, title: payload || name }));
+  if (payload && payload !== `class: ${name}`) made.append(element("span", { class: "payload", textContent: payload, title: payload }));
+  else made.append(element("span", { class: "payload", textContent: `id ${hit.id}` }));
+  return made;
+}
+
+function showHistogram({ histogram, radius }) {
+  if (!histogram) return;
+  const within = histogram.counts.slice(0, radius + 1).reduce((sum, each) => sum + each, 0);
+  const last = histogram.counts.length - 1;
+  $("histogram").replaceChildren(draw.histogram(histogram.counts, radius),
+    element("div", { class: "ticks", "aria-hidden": "true" }, element("span", { textContent: "0" }),
+      element("span", { textContent: bits(last) })));
+  const whole = histogram.sampled ? `a sample of ${count.format(histogram.rows)} items` : `all ${count.format(histogram.rows)} items`;
+  const text = `${count.format(within)} of ${whole} lie within ${bits(radius)} of the query.`;
+  $("histogram").setAttribute("aria-label", `Histogram of distances. ${text}`);
+  $("histogram-text").textContent = text;
+}
+
+// --- the store -----------------------------------------------------------------------------------------------------
+
+function showStats() {
+  const { stats } = state;
+  const rows = [
+    ["Items", count.format(stats.items)],
+    ["Bits", count.format(stats.n_bits)],
+    ["Substrings", count.format(stats.substrings)],
+    ["Index memory", bytes(stats.index_bytes)],
+    ["On disk", bytes(stats.disk_bytes)],
+    ["Process memory", stats.resident_bytes ? bytes(stats.resident_bytes) : "-"],
+    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") : "none: codes"],
+    ["Embeddings", stats.embedding ?? "none"],
+    ["Changes", stats.writable ? "taken" : "not taken"],
+  ];
+  $("stats").replaceChildren(...rows.map(([name, value]) =>
+    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));
+  $("balance").replaceChildren(draw.balance(stats.bit_balance));
+  const off = stats.bit_balance.reduce((sum, share) => sum + Math.abs(share - 0.5), 0) / stats.bit_balance.length;
+  $("balance-text").textContent = stats.sample_rows
+    ? `Share of ones of each bit, around one half; ${(100 * off).toFixed(1)} points off on average.`
+    : "No items yet.";
+}
+
+function setRadius(radius) {
+  state.radius = Number(radius);
+  $("radius").value = radius;
+  $("radius-text").textContent = bits(state.radius);
+  runSoon();
+}
+
+async function begin() {
+  try {
+    const first = state.stats === null;
+    state.stats = await api.stats();
+    showStats();
+    if (first) {
+      $("radius").max = Math.floor(state.stats.n_bits / 2);
+      setRadius(state.stats.radius);
+      $("order-label").hidden = !state.stats.embedding;
+    }
+    const takesImages = (state.stats.input_shape?.length ?? 0) >= 2;
+    $("pick-label").hidden = !takesImages;
+    if (!takesImages) $("drop-hint").replaceChildren(element("p", { class: "big", textContent: "Search by id or code" }));
+    $("demo").disabled = !state.stats.examples.length;
+    if (state.query) run();
+    else if (!state.stats.items) {
+      say("This store is empty", ["Put items into it with ", element("code", { textContent: "hamtarget index STORE FOLDER" }),
+        ", or look at the bundled images with ", element("code", { textContent: "hamtarget serve --demo" }), "."]);
+    } else if (location.hash.length > 1 && location.hash !== "#image") askText(decodeURIComponent(location.hash.slice(1)));
+    else {
+      say(takesImages ? "Drop an image to begin" : "Ask for an id or a code to begin",
+        "Or start from an item of the store; every hit can be searched from in turn.", { actions: [["Demo", example]] });
+    }
+  } catch (error) {
+    tellError(error);
+  }
+}
+
+// --- events --------------------------------------------------------------------------------------------------------
+
+$("radius").addEventListener("input", (event) => setRadius(event.target.value));
+$("limit").addEventListener("change", run);
+$("order").addEventListener("change", () => { if (state.answer?.hits.length) show(); });
+$("demo").addEventListener("click", example);
+$("pick").addEventListener("change", (event) => { askFile(event.target.files[0]); event.target.value = ""; });
+$("by-text").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = $("text").value.trim();
+  if (text) askText(text);
+});
+$("token-dialog").addEventListener("close", () => {
+  if (!$("token").value) return;
+  api.setToken($("token").value);
+  $("token").value = "";
+  begin();
+});
+
+document.addEventListener("paste", (event) => {
+  const file = [...event.clipboardData.files].find((each) => each.type.startsWith("image/"));
+  if (file) { event.preventDefault(); askFile(file); }
+});
+for (const kind of ["dragenter", "dragover"]) {
+  document.addEventListener(kind, (event) => { event.preventDefault(); document.body.classList.add("dragging"); });
+}
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("dragging");
+});
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dragging");
+  askFile(event.dataTransfer.files[0]);
+});
+// Arrow keys walk through the grid.
+$("hits").addEventListener("keydown", (event) => {
+  const cards = [...$("hits").querySelectorAll("button")];
+  const place = cards.indexOf(document.activeElement);
+  const columns = getComputedStyle($("hits")).gridTemplateColumns.split(" ").length;
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
+  if (place >= 0 && step && cards[place + step]) {
+    event.preventDefault();
+    cards[place + step].focus();
+  }
+});
+window.addEventListener("popstate", (event) => {
+  const back = event.state;
+  if (back?.id !== undefined) ask({ id: back.id, picture: back.picture, title: back.title }, { remember: false });
+  else if (back?.text) ask({ asked: back.text, code: back.text, title: back.title }, { remember: false });
+});
+
+begin();
