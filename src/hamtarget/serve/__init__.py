@@ -11,15 +11,15 @@ from hamtarget.serve.settings import ServiceSettings
 if TYPE_CHECKING:
     from hamtarget.serve.app import create_app
     from hamtarget.serve.counting import CountingStore
-    from hamtarget.serve.run import run, serving
+    from hamtarget.serve.running import run, serving
 
 __all__ = ["CountingStore", "ServiceSettings", "create_app", "run", "serving"]
 
 _HOMES = {
     "CountingStore": "hamtarget.serve.counting",
     "create_app": "hamtarget.serve.app",
-    "run": "hamtarget.serve.run",
-    "serving": "hamtarget.serve.run",
+    "run": "hamtarget.serve.running",
+    "serving": "hamtarget.serve.running",
 }
 _PACKAGES = ("fastapi", "multipart", "prometheus_client", "pydantic", "python_multipart", "starlette", "uvicorn")
 

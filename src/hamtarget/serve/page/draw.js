@@ -26,8 +26,11 @@ export function differing(left, right) {
   return places;
 }
 
-function cells(places, columns) {
-  return places.map((place) => `M${place % columns} ${Math.floor(place / columns)}h.84v1h-.84z`).join("");
+// Cells `margin` lower than their row.
+function cells(places, columns, margin = 0) {
+  const tall = 1 - 2 * margin;
+  return places.map((place) =>
+    `M${place % columns} ${Math.floor(place / columns) + margin}h.84v${tall}h-.84z`).join("");
 }
 
 // A hit's bits as n cells; those that differ from the query's stand out.
@@ -42,7 +45,7 @@ export function strip(bits, query) {
   box.className = "strip";
   box.style.setProperty("--rows", rows);
   box.append(svg("svg", { viewBox: `0 0 ${columns} ${rows}`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    ...Object.entries(kinds).map(([kind, places]) => svg("path", { class: kind, d: cells(places, columns) }))));
+    ...Object.entries(kinds).map(([kind, places]) => svg("path", { class: kind, d: cells(places, columns, kind === "differ" ? 0.02 : 0.2) }))));
   return box;
 }
 

@@ -135,6 +135,9 @@ function showQuery() {
   }
   parts.push(element("div", { class: "name", textContent: query.title }));
   if (query.code) parts.push(draw.strip(draw.bitsOf(query.code), null));
+  if (query.encodeMs) {
+    parts.push(element("div", { class: "fine", textContent: `encoded in ${milliseconds(query.encodeMs)} ms` }));
+  }
   view.replaceChildren(...parts);
 }
 
@@ -198,6 +201,15 @@ function example() {
   const { examples } = state.stats;
   const others = examples.filter((id) => id !== state.query?.id);
   askText(String((others.length ? others : examples)[Math.floor(Math.random() * (others.length || 1))]));
+}
+
+// Items to begin with, before anything is asked.
+async function showExamples() {
+  const found = await Promise.all(state.stats.examples.map((id) => api.item(id).catch(() => null)));
+  if (state.query) return;
+  const cards = found.filter(Boolean).map((item) => element("li", {}, card(item, null)));
+  $("results-title").textContent = "Some items of the store";
+  $("hits").replaceChildren(...cards);
 }
 
 // --- searching -----------------------------------------------------------------------------------------------------
@@ -273,9 +285,8 @@ async function tellNothing(query, signal) {
 
 function forget() {
   state.answer = null;
-  for (const id of ["m-hits", "m-time", "m-candidates", "m-comparisons", "m-encode"]) $(id).textContent = "-";
-  $("histogram").replaceChildren();
-  $("histogram").setAttribute("aria-label", "Histogram of distances: nothing yet");
+  $("answer").hidden = true;
+  $("legend").hidden = true;
   $("results-title").textContent = "Results";
 }
 
@@ -284,15 +295,15 @@ function figure(id, value, unit) {
 }
 
 function show() {
-  const { answer, query } = state;
+  const { answer } = state;
   hush();
+  $("answer").hidden = false;
+  $("legend").hidden = !answer.hits.length;
   const shown = count.format(answer.hits.length) + (answer.truncated ? "+" : "");
   figure("m-hits", shown);
   figure("m-time", milliseconds(answer.took.index_ms), "ms");
   figure("m-candidates", count.format(answer.candidates));
   figure("m-comparisons", count.format(answer.comparisons));
-  if (query.file) figure("m-encode", milliseconds(query.encodeMs ?? 0), "ms");
-  else figure("m-encode", "-");
   $("results-title").textContent = answer.hits.length
     ? `${answer.truncated ? `The first ${answer.hits.length}` : shown} within ${bits(answer.radius)}`
     : "Results";
@@ -311,8 +322,8 @@ function show() {
 function card(hit, queryBits) {
   const code = hit.code ? draw.bitsOf(hit.code) : null;
   const name = nameOf(hit.id, hit.payload);
-  const where = code ? draw.differing(queryBits, code) : [];
-  const label = `${name}, ${bits(hit.distance)} away`
+  const where = code && queryBits ? draw.differing(queryBits, code) : [];
+  const label = (queryBits ? `${name}, ${bits(hit.distance)} away` : name)
     + (where.length && where.length <= 8 ? `, in bits ${where.join(", ")}` : "")
     + ". Search from it.";
   const made = element("button", { type: "button", class: "hit", "aria-label": label, onclick: () => askItem(hit.id, hit.payload) });
@@ -325,13 +336,14 @@ function card(hit, queryBits) {
   } else if (code) {
     made.append(draw.glyph(code));
   }
-  const line = element("span", { class: "line" }, element("span", { class: "distance", textContent: bits(hit.distance) }));
+  const line = element("span", { class: "line" });
+  if (queryBits) line.append(element("span", { class: "distance", textContent: bits(hit.distance) }));
   if (hit.embedding_distance !== undefined) {
     line.append(element("span", {
       class: "closeness", title: "Distance of the embeddings", textContent: hit.embedding_distance.toFixed(3),
     }));
   }
-  made.append(line);
+  if (queryBits) made.append(line);
   if (code) made.append(draw.strip(code, queryBits));
   const payload = payloadText(hit.payload);
   made.append(element("span", { class: "name", textContent: name, title: payload || name }));
@@ -405,7 +417,8 @@ async function begin() {
     } else if (location.hash.length > 1 && location.hash !== "#image") askText(decodeURIComponent(location.hash.slice(1)));
     else {
       say(takesImages ? "Drop an image to begin" : "Ask for an id or a code to begin",
-        "Or start from an item of the store; every hit can be searched from in turn.", { actions: [["Demo", example]] });
+        "Or press one of these items: every item, and every hit, can be searched from.");
+      await showExamples();
     }
   } catch (error) {
     tellError(error);
