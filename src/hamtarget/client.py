@@ -254,7 +254,8 @@ class Client:
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        for fresh in (self._connection.sock is None, True):
+        # A second delete would not find what the first one has deleted.
+        for last in (self._connection.sock is None or method == "DELETE", True):
             try:
                 self._connection.request(method, self._path + path, body, dict(headers))
                 response = self._connection.getresponse()
@@ -262,7 +263,7 @@ class Client:
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 # A connection that was idle may have been closed meanwhile; a new one is worth one try.
                 self.close()
-                if fresh:
+                if last:
                     raise
         raise http.client.CannotSendRequest
 

@@ -52,13 +52,13 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        answer = _Answer(send)
+        body = _Body(scope, receive, self._settings)
+        answer = _Answer(send, body)
         if scope["path"].startswith(ITEMS_PATH):
             # An id may hold a slash, as %2F: the parts of the path are told apart before they are decoded.
             scope["path"] = scope["raw_path"].decode("latin-1")
         try:
             self._check(scope)
-            body = _Body(receive, self._settings)
             async with asyncio.timeout(self._settings.deadline):
                 await self._app(scope, body.receive, answer.send)
         except Problem as problem:
@@ -82,8 +82,6 @@ class Guard:
         if answer.status:
             # Half an answer is out: all that can still be done is to end the connection.
             return
-        # The body may be unread; what follows on this connection could not be told from it.
-        problem.headers["Connection"] = "close"
         await problem.response()(scope, receive, answer.send)
 
     def _check(self, scope: Scope) -> None:
@@ -99,6 +97,8 @@ class Guard:
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem(415, "encoding", "the body is compressed; send it as it is")
         length = named.get(b"content-length")
+        if length is not None and b"transfer-encoding" in named:
+            raise Problem(400, "length", "the body has a length and comes in chunks; expected one of them")
         if length is not None and (not length.isdigit() or int(length[:20]) > self._settings.max_body_bytes):
             raise _too_large(self._settings)
 
@@ -121,29 +121,35 @@ class Guard:
 class _Answer:
     """Sends an answer with the headers that every answer has, and remembers its status."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, body: _Body) -> None:
         self._send = send
+        self._body = body
         self.status = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *_ANSWER_HEADERS]
+            headers = [*message.get("headers", ()), *_ANSWER_HEADERS]
+            if not self._body.is_whole:
+                # The rest of the body is not waited for; nothing that follows could be told from it.
+                headers.append((b"connection", b"close"))
+            message["headers"] = headers
         await self._send(message)
 
 
 class _Body:
     """Gives out a request's body as it comes, as long as it is neither too large nor too slow."""
 
-    def __init__(self, receive: Receive, settings: ServiceSettings) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings) -> None:
         self._receive = receive
         self._settings = settings
         self._bytes = 0
         self._late: float | None = None
-        self._whole = False
+        lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
+        self.is_whole = lengths in ([], [b"0"])
 
     async def receive(self) -> Message:
-        if self._whole:
+        if self.is_whole:
             # What is awaited now is the end of the connection.
             return await self._receive()
         now = time.monotonic()
@@ -157,7 +163,7 @@ class _Body:
             raise Problem(408, "slow", f"the body did not arrive within {seconds:g} s") from None
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
-            self._whole = not message.get("more_body", False)
+            self.is_whole = not message.get("more_body", False)
             if self._bytes > self._settings.max_body_bytes:
                 raise _too_large(self._settings)
         return message
