@@ -133,7 +133,7 @@ def test_what_fails_inside_is_told_without_details(tmp_path, monkeypatch, caplog
 def test_sigterm_lets_running_requests_finish(tmp_path):
     with Store.create(tmp_path / "store", n_bits=N_BITS, radius=2) as store:
         generator = np.random.default_rng(0)
-        store.put_rows(list(range(30_000)), codes=generator.integers(0, 256, (30_000, 8), dtype=np.uint8))
+        store.put_rows(list(range(60_000)), codes=generator.integers(0, 256, (60_000, 8), dtype=np.uint8))
     command = [sys.executable, "-c", START, "serve", str(tmp_path / "store"), "--port", "0", "--writable"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -141,15 +141,16 @@ def test_sigterm_lets_running_requests_finish(tmp_path):
         call = Caller(address)
         assert call("GET", "/readyz").status == 200
         # Long enough to be still running when the signal comes.
-        asked = {"codes_base64": base64.b64encode(generator.bytes(8 * 3000)).decode(), "k": 10}
+        asked = {"codes_base64": base64.b64encode(generator.bytes(8 * 8000)).decode(), "k": 10}
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(call.post, "/v1/nearest/batch", asked)
-            time.sleep(0.15)
             assert call("PUT", "/v1/items", {"items": [{"id": "last", "code": "00" * 8}]}).status == 200
+            running = pool.submit(call.post, "/v1/nearest/batch", asked)
+            time.sleep(0.1)
             process.send_signal(signal.SIGTERM)
+            assert not running.done()
             answer = running.result()
         assert answer.status == 200
-        assert len(json.loads(answer.body)["ids"]) == 30_000
+        assert len(json.loads(answer.body)["ids"]) == 80_000
         out, error = process.communicate(timeout=20)
         assert process.returncode == 0, error
         assert "Traceback" not in out + error

@@ -15,15 +15,16 @@ from hamtarget.store.inputs import encode
 
 # Images that are not in the store, to search with.
 N_QUERIES = 500
-RADIUS = 2
+RADIUS = 4
 _ROWS_AT_ONCE = 500
 
 
-def make_demo(folder: Path, *, progress: Progress | None = None) -> tuple[Path, Path]:
+def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress | None = None) -> tuple[Path, Path]:
     """The folder of a new store of the bundled images, and that of the images as files.
 
     Args:
-        folder: where both are made.
+        folder: where both are made, and a folder `queries` of images that are not in the store.
+        n_images: how many; all by default.
         progress: called with images done and all images.
 
     Raises:
@@ -39,7 +40,7 @@ def make_demo(folder: Path, *, progress: Progress | None = None) -> tuple[Path, 
     encoder = demo_encoder()
     sample = fashion_sample(N_QUERIES)
     # The set is white on black; goods in shops, and the encoder's inputs, are on white.
-    pictures = 255 - sample.images
+    pictures = 255 - sample.images[:n_images]
     for row, picture in enumerate(255 - sample.query_images):
         Image.fromarray(picture).save(queries / f"{row:04}.png")
     kept = Embeddings(encoder.n_bits, "float16", "cosine")
