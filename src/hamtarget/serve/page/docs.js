@@ -11,7 +11,7 @@ function element(name, properties = {}, ...children) {
 function typeOf(schema) {
   if (schema.enum) return schema.enum.map((each) => JSON.stringify(each)).join(" | ");
   if (schema.const !== undefined) return JSON.stringify(schema.const);
-  if (schema.anyOf) return [...new Set(schema.anyOf.map(typeOf))].join(" | ");
+  if (schema.anyOf) return [...new Set(schema.anyOf.map(typeOf))].filter((each) => each !== "null").join(" | ");
   if (schema.type === "array") return `[${typeOf(schema.items ?? {})}]`;
   return schema.format === "binary" ? "file" : schema.type ?? "any";
 }
@@ -19,7 +19,7 @@ function typeOf(schema) {
 function meaning(schema) {
   const parts = [schema.description ?? schema.anyOf?.find((each) => each.description)?.description ?? ""];
   if (schema.default !== undefined && schema.default !== null) parts.push(`Default: ${JSON.stringify(schema.default)}.`);
-  return parts.filter(Boolean).join(" ");
+  return parts.filter(Boolean).join(" ").replaceAll("`", "");
 }
 
 function table(heading, rows) {
@@ -32,7 +32,7 @@ function operation(path, method, described) {
   const parts = [element("summary", {},
     element("span", { className: "method", textContent: method.toUpperCase() }),
     element("span", { className: "path", textContent: path }),
-    element("span", { className: "fine", textContent: described.description ?? "" }))];
+    element("span", { className: "fine", textContent: (described.description ?? "").replaceAll("`", "") }))];
   if (described.parameters?.length) {
     parts.push(table("parameter", described.parameters.map((each) =>
       [each.name, typeOf(each.schema), each.description ?? meaning(each.schema)])));

@@ -173,7 +173,9 @@ function askFile(file) {
 function askItem(id, payload) {
   const picture = state.stats.images && typeof payload?.image === "string";
   ask({ id, picture, title: nameOf(id, payload) });
-  $("results").scrollIntoView({ block: "nearest" });
+  // To where the answer begins: on a narrow screen it lies below the query.
+  if (matchMedia("(max-width: 760px)").matches) $("answer").scrollIntoView({ block: "start" });
+  else window.scrollTo({ top: 0 });
 }
 
 async function askText(text) {
