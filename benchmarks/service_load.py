@@ -39,6 +39,7 @@ SEED = 0
 # Of a client's requests in the mixed run, one in so many writes.
 WRITE_EVERY = 20
 WRITTEN_ITEMS = 100
+_FIRST_WRITTEN = 10_000_000
 _START = "from hamtarget.cli import start; start()"
 
 
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of the mixed run (default: 60)")
     parser.add_argument("--short-seconds", type=float, default=8.0, help="of each other run (default: 8)")
     arguments = parser.parse_args()
-    codes = np.random.default_rng(SEED).integers(0, 256, (arguments.rows, N_BITS // 8), dtype=np.uint8)
+    codes = _random_codes(np.random.default_rng(SEED), arguments.rows)
     load_before = os.getloadavg()
     index = MultiIndex(N_BITS, RADIUS)
     index.add(np.arange(len(codes)), codes)
@@ -81,6 +82,7 @@ def main() -> None:
         with Store.create(path, n_bits=N_BITS, radius=RADIUS) as store:
             store.put_rows(np.arange(len(codes)), codes=codes)
             store.compact()
+        index.compact()
         with _Service(path) as service:
             for kind in KINDS:
                 # Before and after: the machine may be busier at one time than at another.
@@ -90,9 +92,12 @@ def main() -> None:
                 runs.append({**run, **_against(run, alone)})
                 print(_line(runs[-1]))
             alone = [in_process(index, codes, MIXED, arguments.short_seconds / 4)]
+            written = [in_process(index, codes, MIXED, arguments.short_seconds / 2, writes=True)]
             mixed = load(service, codes, MIXED, arguments.clients, arguments.seconds, writes=True)
+            written.append(in_process(index, codes, MIXED, arguments.short_seconds / 2, writes=True))
             alone.append(in_process(index, codes, MIXED, arguments.short_seconds / 4))
-            mixed |= _against(mixed, alone)
+            # New rows lie in small pieces until they are merged, and slow the index down, too.
+            mixed |= _against(mixed, written) | {"index_queries_per_second_without_writes": alone}
             print(_line(mixed), f"{mixed['written_items_per_second']:,.0f} items/s written")
             counted = service.metrics()
         exit_code = service.exit_code
@@ -124,19 +129,38 @@ def main() -> None:
     print(result["bars"], "load average", result["load_average_after"])
 
 
-def in_process(index: MultiIndex, codes: Codes, kind: Kind, seconds: float) -> float:
-    """Queries that the index answers in a second, in this process and thread, in batches of this size."""
+def in_process(index: MultiIndex, codes: Codes, kind: Kind, seconds: float, *, writes: bool = False) -> float:
+    """Queries that the index answers in a second, in this process and thread, in batches of this size.
+
+    With writes, every so many batches some rows are replaced, as the clients of the mixed run do; in memory alone.
+    """
     queries = _queries(codes, 1)
-    done = 0
+    generator = np.random.default_rng(3)
+    ids = _FIRST_WRITTEN + np.arange(64 * WRITTEN_ITEMS)
+    if writes:
+        index.add(ids, _random_codes(generator, len(ids)))
+    done = turn = 0
     began = time.perf_counter()
     while (took := time.perf_counter() - began) < seconds:
+        turn += 1
+        if writes and turn % WRITE_EVERY == 0:
+            first = turn // WRITE_EVERY % 64 * WRITTEN_ITEMS
+            index.replace(ids[first : first + WRITTEN_ITEMS], _random_codes(generator, WRITTEN_ITEMS))
+            continue
         start = done % (len(queries) - kind.batch + 1)
         batch = queries[start : start + kind.batch]
         hits: Any = (
             index.nearest(batch, LIMIT, cost=True) if kind.nearest else index.search(batch, limit=LIMIT, cost=True)
         )
         done += len(hits)
+    if writes:
+        index.delete(ids)
+        index.compact()
     return done / took
+
+
+def _random_codes(generator: np.random.Generator, rows: int) -> Codes:
+    return generator.integers(0, 256, (rows, N_BITS // 8), dtype=np.uint8)
 
 
 def load(
@@ -283,7 +307,7 @@ class _LoadClient:
 
     def _write(self) -> bytes:
         # The same ids again and again: the store does not grow, and memory can be judged.
-        first = 10_000_000 + self._number * WRITTEN_ITEMS
+        first = _FIRST_WRITTEN + self._number * WRITTEN_ITEMS
         items = [
             {"id": first + number, "code": self._generator.bytes(N_BITS // 8).hex(), "payload": {"n": number}}
             for number in range(WRITTEN_ITEMS)

@@ -89,8 +89,8 @@ def test_batches_give_what_single_queries_give(read_only, rows, arrays):
         ):
             found = read_only.post(path, {**asked, **how, "arrays": arrays}).json
             if arrays == "base64":
-                names = ("offsets", "ids", "distances")
-                found |= {name: np.frombuffer(base64.b64decode(found[name]), "<i8").tolist() for name in names}
+                for name, kind in (("offsets", "<i8"), ("ids", "<i8"), ("distances", "<u2")):
+                    found[name] = np.frombuffer(base64.b64decode(found[name]), kind).tolist()
             assert len(found["offsets"]) == len(wanted) + 1
             for query, code in enumerate(wanted):
                 here = slice(found["offsets"][query], found["offsets"][query + 1])

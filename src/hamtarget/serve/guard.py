@@ -44,6 +44,7 @@ class Guard:
         self._settings = settings
         self._meters = meters
         self._token = None if settings.token is None else settings.token.encode("ascii")
+        self._hosts = settings.allowed_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer of the service, or a refusal."""
@@ -103,8 +104,7 @@ class Guard:
             raise _too_large(self._settings)
 
     def _check_host(self, host: str) -> None:
-        allowed = self._settings.allowed_hosts
-        if allowed is not None and _without_port(host) not in allowed:
+        if self._hosts is not None and _without_port(host) not in self._hosts:
             raise Problem(421, "host", f"this service is not called {host[:100]!r}; use its address, or --host-name")
 
     def _check_token(self, authorization: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 from typing import TypeVar
@@ -77,7 +76,7 @@ def from_base64(text: str, *, name: str) -> bytes:
         Problem: it is not base64.
     """
     try:
-        return base64.b64decode(text, validate=True)
+        return binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
         raise Problem(422, "input", f"{name} is not base64") from None
 

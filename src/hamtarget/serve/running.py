@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from hamtarget.serve.settings import ServiceSettings
 
 _BACKLOG = 256
 _IDLE_SECONDS = 30
+_SWITCH_SECONDS = 0.0005
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -34,6 +36,8 @@ def run(store: CountingStore, settings: ServiceSettings, *, announce: Callable[[
     Raises:
         OSError: the address cannot be listened on.
     """
+    # A thread that comes back from the index waits at most so long for the one that reads and writes requests.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with store, _listening(settings) as listener:
         asyncio.run(_server(store, settings, listener, announce).serve([listener]))
 

@@ -81,7 +81,9 @@ class _Batch(_Message):
     vectors: list[Vector] | None = Field(None, min_length=1)
     filter: Filter | None = None
     arrays: Literal["json", "base64"] = Field(
-        "json", description="base64: arrays of the answer as little-endian int64 (`ids`: only where all are integers)."
+        "json",
+        description="base64: arrays of the answer as little-endian numbers, `offsets` and `ids` of 64 bits (where all "
+        "ids are integers), `distances` of 16 bits.",
     )
 
 

@@ -94,9 +94,9 @@ def _answer(
 
 def _batch_answer(outcome: SearchOutcome, *, packed: bool) -> dict[str, Any]:
     hits = outcome.hits
-    arrays = {"offsets": hits.offsets, "ids": hits.ids, "distances": hits.distances}
+    arrays = {"offsets": (hits.offsets, "<i8"), "ids": (hits.ids, "<i8"), "distances": (hits.distances, "<u2")}
     return {
-        **{name: packed_array(array) if packed else array.tolist() for name, array in arrays.items()},
+        **{name: packed_array(array, kind) if packed else array.tolist() for name, (array, kind) in arrays.items()},
         "candidates": int(outcome.costs.candidates.sum()),
         "comparisons": int(outcome.costs.comparisons.sum()),
         "index_ms": round(outcome.ms, 4),

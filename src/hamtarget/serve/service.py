@@ -257,15 +257,15 @@ class Service:
             self.meters.comparisons.observe(float(comparisons.mean()))
 
 
-def packed_array(array: NDArray[Any]) -> str:
-    """Whole numbers as base64 of little-endian int64.
+def packed_array(array: NDArray[Any], kind: str) -> str:
+    """Whole numbers as base64 of little-endian numbers of this kind, such as "<i8".
 
     Raises:
         Problem: they are no numbers.
     """
     if array.dtype.kind not in "iu":
         raise Problem(422, "input", 'some ids are strings; ask with "arrays": "json"')
-    return base64.b64encode(array.astype("<i8").tobytes()).decode("ascii")
+    return base64.b64encode(array.astype(kind, copy=False).tobytes()).decode("ascii")
 
 
 def _filter(asked: dict[str, Any] | None) -> dict[str, Any] | None:
