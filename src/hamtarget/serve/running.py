@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -38,8 +39,13 @@ def run(store: CountingStore, settings: ServiceSettings, *, announce: Callable[[
     """
     # A thread that comes back from the index waits at most so long for the one that reads and writes requests.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with store, _listening(settings) as listener:
-        asyncio.run(_server(store, settings, listener, announce).serve([listener]))
+    # What is there now stays: it need not be looked through for garbage again and again.
+    gc.freeze()
+    try:
+        with store, _listening(settings) as listener:
+            asyncio.run(_server(store, settings, listener, announce).serve([listener]))
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

@@ -257,7 +257,7 @@ class Service:
             self.meters.comparisons.observe(float(comparisons.mean()))
 
 
-def packed_array(array: NDArray[Any], kind: str) -> str:
+def packed_array(array: NDArray[Any], kind: str) -> bytes:
     """Whole numbers as base64 of little-endian numbers of this kind, such as "<i8".
 
     Raises:
@@ -265,7 +265,7 @@ def packed_array(array: NDArray[Any], kind: str) -> str:
     """
     if array.dtype.kind not in "iu":
         raise Problem(422, "input", 'some ids are strings; ask with "arrays": "json"')
-    return base64.b64encode(array.astype(kind, copy=False).tobytes()).decode("ascii")
+    return base64.b64encode(array.astype(kind, copy=False).tobytes())
 
 
 def _filter(asked: dict[str, Any] | None) -> dict[str, Any] | None:
