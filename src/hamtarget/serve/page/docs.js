@@ -22,9 +22,9 @@ function meaning(schema) {
   return parts.filter(Boolean).join(" ").replaceAll("`", "");
 }
 
-function table(heading, rows) {
+function table(headings, rows) {
   return element("table", {}, element("thead", {}, element("tr", {},
-    ...[heading, "type", "meaning"].map((text) => element("th", { textContent: text })))),
+    ...headings.map((text) => element("th", { textContent: text })))),
   element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text) => element("td", { textContent: text }))))));
 }
 
@@ -34,14 +34,14 @@ function operation(path, method, described) {
     element("span", { className: "path", textContent: path }),
     element("span", { className: "fine", textContent: (described.description ?? "").replaceAll("`", "") }))];
   if (described.parameters?.length) {
-    parts.push(table("parameter", described.parameters.map((each) =>
+    parts.push(table(["parameter", "type", "meaning"], described.parameters.map((each) =>
       [each.name, typeOf(each.schema), each.description ?? meaning(each.schema)])));
   }
   for (const [kind, { schema }] of Object.entries(described.requestBody?.content ?? {})) {
-    parts.push(table(kind, Object.entries(schema.properties ?? {}).map(([name, each]) => [name, typeOf(each), meaning(each)])));
+    parts.push(table([kind, "type", "meaning"], Object.entries(schema.properties ?? {}).map(([name, each]) => [name, typeOf(each), meaning(each)])));
   }
   const refusals = Object.entries(described.responses).filter(([status]) => status !== "200");
-  parts.push(table("refusal", refusals.map(([status, each]) => [status, "", each.description])));
+  parts.push(table(["refusal", "meaning"], refusals.map(([status, each]) => [status, each.description])));
   return element("details", {}, ...parts);
 }
 

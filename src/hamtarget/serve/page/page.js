@@ -5,6 +5,7 @@ import * as draw from "/page/draw.js";
 
 const SETTLE_MS = 40;
 const SKELETONS = 12;
+const FEW_HITS = 6;
 
 const $ = (id) => document.getElementById(id);
 const count = new Intl.NumberFormat("en");
@@ -289,6 +290,7 @@ function forget() {
   state.answer = null;
   $("answer").hidden = true;
   $("legend").hidden = true;
+  $("more").hidden = true;
   $("results-title").textContent = "Results";
 }
 
@@ -319,6 +321,17 @@ function show() {
   const inside = $("hits").contains(document.activeElement);
   $("hits").replaceChildren(...hits.map((hit) => element("li", {}, card(hit, code))));
   if (inside) $("hits").querySelector("button")?.focus({ preventScroll: true });
+  showMore(answer);
+}
+
+// Where there is little to see, how far the next items are.
+function showMore({ hits, histogram, radius }) {
+  const next = histogram?.counts.findIndex((each, distance) => distance > radius && each) ?? -1;
+  const few = hits.length > 0 && hits.length < FEW_HITS && next > 0 && next <= Number($("radius").max);
+  $("more").hidden = !few;
+  if (!few) return;
+  $("more").replaceChildren(`The next ${histogram.sampled ? "of a sample " : ""}lies at ${bits(next)}. `,
+    element("button", { type: "button", class: "button", textContent: `Look within ${bits(next)}`, onclick: () => setRadius(next) }));
 }
 
 function card(hit, queryBits) {
@@ -407,6 +420,7 @@ async function begin() {
       $("radius").max = Math.floor(state.stats.n_bits / 2);
       setRadius(state.stats.radius);
       $("order-label").hidden = !state.stats.embedding;
+      $("legend-embedding").hidden = !state.stats.embedding;
     }
     const takesImages = (state.stats.input_shape?.length ?? 0) >= 2;
     $("pick-label").hidden = !takesImages;
