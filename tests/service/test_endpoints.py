@@ -182,7 +182,16 @@ def test_health_stats_metrics_and_documents(read_only):
 def test_the_page_asks_nobody_else(read_only):
     page = read_only("GET", "/")
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
-    for path in ("/", "/docs", "/page/page.js", "/page/api.js", "/page/draw.js", "/page/docs.js", "/page/page.css"):
+    for path in (
+        "/",
+        "/docs",
+        "/page/page.js",
+        "/page/api.js",
+        "/page/draw.js",
+        "/page/docs.js",
+        "/page/parts.js",
+        "/page/page.css",
+    ):
         text = read_only("GET", path).body.decode()
         assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
         assert "https://" not in text

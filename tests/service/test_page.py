@@ -337,6 +337,18 @@ def test_a_token_is_asked_for_once(browser, tmp_path):
         context.close()
 
 
+def test_ids_of_64_bits_are_not_rounded(browser, tmp_path):
+    large = 2**61 + 1
+    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store.put_rows([large, str(large)], codes=np.zeros((2, 8), np.uint8), payloads=[{"big": [2**60 + 1]}, None])
+    with service(store) as call:
+        for page in opened(browser, call.address):
+            page.locator(".hit", has_text="big").click()
+            expect(page.locator("#results-title")).to_have_text("2 within 2 bits")
+            expect(page).to_have_url(f"{call.address}#{large}")
+            expect(page.locator("#hits")).to_contain_text(f"big: [{2**60 + 1}]")
+
+
 def test_an_empty_store_says_what_to_do(browser, tmp_path):
     store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     with service(store) as call:

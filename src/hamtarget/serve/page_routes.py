@@ -17,6 +17,7 @@ _TYPES = {
     "icon.svg": "image/svg+xml",
     "page.css": "text/css; charset=utf-8",
     "page.js": _SCRIPT,
+    "parts.js": _SCRIPT,
 }
 _HTML = "text/html; charset=utf-8"
 # After an update of the package, the page is the new one.

@@ -18,6 +18,16 @@ export function hasToken() {
   return Boolean(sessionStorage.getItem(TOKEN_KEY));
 }
 
+// Ids have 64 bits, numbers of JavaScript 53: larger ones are kept as BigInt, there and back.
+function fromJson(text) {
+  return JSON.parse(text, (key, value, { source } = {}) =>
+    (typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source ?? "") ? BigInt(source) : value));
+}
+
+export function toJson(value) {
+  return JSON.stringify(value, (key, each) => (typeof each === "bigint" ? JSON.rawJSON(String(each)) : each));
+}
+
 async function call(path, options = {}) {
   const headers = { ...options.headers };
   const token = sessionStorage.getItem(TOKEN_KEY);
@@ -40,7 +50,7 @@ async function call(path, options = {}) {
 }
 
 export async function stats() {
-  return (await call("/v1/stats")).json();
+  return fromJson(await (await call("/v1/stats")).text());
 }
 
 export async function openapi() {
@@ -50,22 +60,22 @@ export async function openapi() {
 export async function search(verb, request, { file = null, signal } = {}) {
   if (file) {
     const form = new FormData();
-    form.append("request", JSON.stringify(request));
+    form.append("request", toJson(request));
     form.append("image", file, "query");
-    return (await call(`/v1/${verb}`, { method: "POST", body: form, signal })).json();
+    return fromJson(await (await call(`/v1/${verb}`, { method: "POST", body: form, signal })).text());
   }
   const headers = { "Content-Type": "application/json" };
-  return (await call(`/v1/${verb}`, { method: "POST", headers, body: JSON.stringify(request), signal })).json();
+  return fromJson(await (await call(`/v1/${verb}`, { method: "POST", headers, body: toJson(request), signal })).text());
 }
 
 function itemPath(id) {
-  const kind = typeof id === "number" ? "?kind=integer" : "?kind=string";
+  const kind = typeof id === "string" ? "?kind=string" : "?kind=integer";
   return [`/v1/items/${encodeURIComponent(id)}`, kind];
 }
 
 export async function item(id) {
   const [path, kind] = itemPath(id);
-  return (await call(path + kind)).json();
+  return fromJson(await (await call(path + kind)).text());
 }
 
 // An <img> cannot send a token: with one, the picture is fetched and shown from memory.

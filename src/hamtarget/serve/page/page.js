@@ -2,13 +2,11 @@
 
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
+import { $, bits, card, count, element, milliseconds, nameOf, showHistogram, showStats, smallen } from "/page/parts.js";
 
 const SETTLE_MS = 40;
 const SKELETONS = 12;
 const FEW_HITS = 6;
-
-const $ = (id) => document.getElementById(id);
-const count = new Intl.NumberFormat("en");
 
 const state = {
   stats: null,
@@ -19,45 +17,6 @@ const state = {
 };
 let running = null;
 let timer = null;
-
-// --- small things --------------------------------------------------------------------------------------------------
-
-function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key === "class") made.className = value;
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key.startsWith("aria-")) made.setAttribute(key, value);
-    else made[key] = value;
-  }
-  made.append(...children);
-  return made;
-}
-
-function bits(number) {
-  return `${number} bit${number === 1 ? "" : "s"}`;
-}
-
-function bytes(number) {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let unit = 0;
-  while (number >= 1000 && unit < units.length - 1) { number /= 1000; unit += 1; }
-  return `${number < 10 && unit ? number.toFixed(1) : Math.round(number)} ${units[unit]}`;
-}
-
-function milliseconds(number) {
-  return number < 10 ? number.toFixed(number < 0.1 ? 3 : 2) : count.format(Math.round(number));
-}
-
-function payloadText(payload) {
-  return Object.entries(payload ?? {}).filter(([key]) => key !== "image")
-    .map(([key, value]) => `${key}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
-}
-
-function nameOf(id, payload) {
-  const told = payload?.title ?? payload?.name ?? payload?.class ?? payload?.label;
-  return typeof told === "string" || typeof told === "number" ? String(told) : `id ${id}`;
-}
 
 // --- messages ------------------------------------------------------------------------------------------------------
 
@@ -142,11 +101,6 @@ function showQuery() {
   view.replaceChildren(...parts);
 }
 
-// Pictures of a few pixels are shown as such, rather than blurred.
-function smallen(img) {
-  img.addEventListener("load", () => img.classList.toggle("small", img.naturalWidth < 64));
-}
-
 function ask(query, { remember = true } = {}) {
   if (state.query?.url && state.query !== query && !history.state) URL.revokeObjectURL(state.query.url);
   state.query = query;
@@ -185,7 +139,7 @@ async function askText(text) {
     ask({ asked: text, code: text.toLowerCase(), title: "Code" });
     return;
   }
-  const ids = /^-?\d{1,15}$/.test(text) ? [Number(text), text] : [text];
+  const ids = /^-?\d{1,19}$/.test(text) ? [BigInt(text), text] : [text];
   for (const id of ids) {
     try {
       const found = await api.item(id);
@@ -210,7 +164,7 @@ function example() {
 async function showExamples() {
   const found = await Promise.all(state.stats.examples.map((id) => api.item(id).catch(() => null)));
   if (state.query) return;
-  const cards = found.filter(Boolean).map((item) => element("li", {}, card(item, null)));
+  const cards = found.filter(Boolean).map((item) => element("li", {}, hitCard(item, null)));
   $("results-title").textContent = "Some items of the store";
   $("hits").replaceChildren(...cards);
 }
@@ -311,7 +265,7 @@ function show() {
   $("results-title").textContent = answer.hits.length
     ? `${answer.truncated ? `The first ${answer.hits.length}` : shown} within ${bits(answer.radius)}`
     : "Results";
-  showHistogram(answer);
+  if (answer.histogram) showHistogram(answer.histogram, answer.radius);
   const hits = [...answer.hits];
   if ($("order").value === "distance") {
     hits.sort((a, b) => a.distance - b.distance || (a.embedding_distance ?? 0) - (b.embedding_distance ?? 0));
@@ -319,9 +273,14 @@ function show() {
   const code = draw.bitsOf(answer.code);
   // Whoever stands on a hit with the keyboard stays in the grid.
   const inside = $("hits").contains(document.activeElement);
-  $("hits").replaceChildren(...hits.map((hit) => element("li", {}, card(hit, code))));
+  $("hits").replaceChildren(...hits.map((hit) => element("li", {}, hitCard(hit, code))));
   if (inside) $("hits").querySelector("button")?.focus({ preventScroll: true });
   showMore(answer);
+}
+
+function hitCard(hit, queryBits) {
+  const onpress = () => askItem(hit.id, hit.payload);
+  return card(hit, queryBits, { hasImages: state.stats.images, onpress });
 }
 
 // Where there is little to see, how far the next items are.
@@ -334,75 +293,7 @@ function showMore({ hits, histogram, radius }) {
     element("button", { type: "button", class: "button", textContent: `Look within ${bits(next)}`, onclick: () => setRadius(next) }));
 }
 
-function card(hit, queryBits) {
-  const code = hit.code ? draw.bitsOf(hit.code) : null;
-  const name = nameOf(hit.id, hit.payload);
-  const where = code && queryBits ? draw.differing(queryBits, code) : [];
-  const label = (queryBits ? `${name}, ${bits(hit.distance)} away` : name)
-    + (where.length && where.length <= 8 ? `, in bits ${where.join(", ")}` : "")
-    + ". Search from it.";
-  const made = element("button", { type: "button", class: "hit", "aria-label": label, onclick: () => askItem(hit.id, hit.payload) });
-  if (state.stats.images && typeof hit.payload?.image === "string") {
-    const img = element("img", { class: "picture", alt: "", loading: "lazy", decoding: "async" });
-    smallen(img);
-    img.addEventListener("error", () => { if (code) img.replaceWith(draw.glyph(code)); }, { once: true });
-    api.showPicture(img, hit.id, 256).catch(() => { if (code) img.replaceWith(draw.glyph(code)); });
-    made.append(img);
-  } else if (code) {
-    made.append(draw.glyph(code));
-  }
-  const line = element("span", { class: "line" });
-  if (queryBits) line.append(element("span", { class: "distance", textContent: bits(hit.distance) }));
-  if (hit.embedding_distance !== undefined) {
-    line.append(element("span", {
-      class: "closeness", title: "Distance of the embeddings", textContent: hit.embedding_distance.toFixed(3),
-    }));
-  }
-  if (queryBits) made.append(line);
-  if (code) made.append(draw.strip(code, queryBits));
-  const payload = payloadText(hit.payload);
-  made.append(element("span", { class: "name", textContent: name, title: payload || name }));
-  if (payload && payload !== `class: ${name}`) made.append(element("span", { class: "payload", textContent: payload, title: payload }));
-  else made.append(element("span", { class: "payload", textContent: `id ${hit.id}` }));
-  return made;
-}
-
-function showHistogram({ histogram, radius }) {
-  if (!histogram) return;
-  const within = histogram.counts.slice(0, radius + 1).reduce((sum, each) => sum + each, 0);
-  const last = histogram.counts.length - 1;
-  $("histogram").replaceChildren(draw.histogram(histogram.counts, radius),
-    element("div", { class: "ticks", "aria-hidden": "true" }, element("span", { textContent: "0" }),
-      element("span", { textContent: bits(last) })));
-  const whole = histogram.sampled ? `a sample of ${count.format(histogram.rows)} items` : `all ${count.format(histogram.rows)} items`;
-  const text = `${count.format(within)} of ${whole} lie within ${bits(radius)} of the query.`;
-  $("histogram").setAttribute("aria-label", `Histogram of distances. ${text}`);
-  $("histogram-text").textContent = text;
-}
-
 // --- the store -----------------------------------------------------------------------------------------------------
-
-function showStats() {
-  const { stats } = state;
-  const rows = [
-    ["Items", count.format(stats.items)],
-    ["Bits", count.format(stats.n_bits)],
-    ["Substrings", count.format(stats.substrings)],
-    ["Index memory", bytes(stats.index_bytes)],
-    ["On disk", bytes(stats.disk_bytes)],
-    ["Process memory", stats.resident_bytes ? bytes(stats.resident_bytes) : "-"],
-    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") : "none: codes"],
-    ["Embeddings", stats.embedding ?? "none"],
-    ["Changes", stats.writable ? "taken" : "not taken"],
-  ];
-  $("stats").replaceChildren(...rows.map(([name, value]) =>
-    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));
-  $("balance").replaceChildren(draw.balance(stats.bit_balance));
-  const off = stats.bit_balance.reduce((sum, share) => sum + Math.abs(share - 0.5), 0) / stats.bit_balance.length;
-  $("balance-text").textContent = stats.sample_rows
-    ? `Share of ones of each bit, around one half; ${(100 * off).toFixed(1)} points off on average.`
-    : "No items yet.";
-}
 
 function setRadius(radius) {
   state.radius = Number(radius);
@@ -415,7 +306,7 @@ async function begin() {
   try {
     const first = state.stats === null;
     state.stats = await api.stats();
-    showStats();
+    showStats(state.stats);
     if (first) {
       $("radius").max = Math.floor(state.stats.n_bits / 2);
       setRadius(state.stats.radius);
