@@ -139,7 +139,9 @@ async function askText(text) {
     ask({ asked: text, code: text.toLowerCase(), title: "Code" });
     return;
   }
-  const ids = /^-?\d{1,19}$/.test(text) ? [BigInt(text), text] : [text];
+  const ids = [text];
+  // Digits may be an integer, which is then the likelier meaning.
+  if (/^-?\d{1,19}$/.test(text)) ids.unshift(Number.isSafeInteger(Number(text)) ? Number(text) : BigInt(text));
   for (const id of ids) {
     try {
       const found = await api.item(id);
