@@ -5,17 +5,18 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers figure2 soak clean help
+.PHONY: demo test check sanitize bench bench-search bench-peers bench-store figure2 soak clean help
 
 help:
-	@echo "make demo     train, encode and search on bundled images; writes out/demo.png"
+	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
 	@echo "make test     every test"
-	@echo "make soak     100,000 random indexes against numpy; about half an hour"
+	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
 	@echo "make bench    benchmarks; results go to benchmarks/results"
 	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
 	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
+	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -34,13 +35,15 @@ $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE)
 	@touch $@
 
 demo: $(VENV)/.installed
-	@$(BIN)/python -m hamtarget.demo --out out
+	@$(BIN)/hamtarget demo --out out
 
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
 
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
+	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
+	    tests/property/test_store_model.py tests/crash/test_store_kill.py
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .
@@ -65,6 +68,9 @@ bench-search: $(VENV)/.peers
 
 bench-peers: $(VENV)/.peers
 	@$(BIN)/python benchmarks/sift_peers.py --cache out/peers --out benchmarks/results/sift_peers.json
+
+bench-store: $(VENV)/.installed
+	@$(BIN)/python benchmarks/store_speed.py --out benchmarks/results/store_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hamtarget.codes import check_codes, distances
 from hamtarget.errors import InputError, MissingExtraError
 from hamtarget.files import write_atomically
 from hamtarget.metrics import Relevance
+from hamtarget.protocol import Progress
 
 # Queries are taken so many (query, row) cells at a time.
 _CELLS_AT_A_TIME = 4_000_000
@@ -82,28 +84,53 @@ class Evaluation:
 
 
 def evaluate_codes(
-    query_codes: ArrayLike, database_codes: ArrayLike, relevant: Relevance, *, n_bits: int, radius: int, k: int
+    query_codes: ArrayLike,
+    database_codes: ArrayLike,
+    relevant: Relevance,
+    *,
+    n_bits: int,
+    radius: int,
+    k: int,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Every measure of codes against what is relevant.
+
+    Args:
+        query_codes: packed codes, (queries, n_bits / 8).
+        database_codes: packed codes, (database, n_bits / 8).
+        relevant: which rows are relevant to which queries.
+        n_bits: bits of a code.
+        radius: the radius whose cost is measured.
+        k: ranks that count for MAP and recall.
+        progress: called with the number of measures done and of all measures.
 
     Raises:
         ShapeError, DtypeError, InputError: as the functions of `hamtarget.metrics` do.
     """
-    curve = metrics.precision_recall_by_radius(query_codes, database_codes, relevant, n_bits=n_bits)
-    cost = planning.measured_candidates(query_codes, database_codes, n_bits=n_bits, radius=radius)
     queries, database = np.asarray(query_codes), np.asarray(database_codes)
+    measures: dict[str, Callable[[], Any]] = {
+        "curve": lambda: metrics.precision_recall_by_radius(queries, database, relevant, n_bits=n_bits),
+        "cost": lambda: planning.measured_candidates(queries, database, n_bits=n_bits, radius=radius),
+        "precision": lambda: metrics.mean_average_precision(queries, database, relevant, n_bits=n_bits, k=k),
+        "recall": lambda: expected_recall(queries, database, relevant, n_bits=n_bits, k=k),
+    }
+    found = {}
+    for name, measure in measures.items():
+        found[name] = measure()
+        if progress is not None:
+            progress(len(found), len(measures))
     return Evaluation(
         n_queries=len(queries),
         n_rows=len(database),
         n_bits=n_bits,
         radius=radius,
         k=k,
-        mean_average_precision=metrics.mean_average_precision(queries, database, relevant, n_bits=n_bits, k=k),
-        recall_at_k=expected_recall(queries, database, relevant, n_bits=n_bits, k=k),
-        precision=curve.precision,
-        recall=curve.recall,
-        hits=curve.hits,
-        candidates=float(cost.candidates.mean()),
+        mean_average_precision=found["precision"],
+        recall_at_k=found["recall"],
+        precision=found["curve"].precision,
+        recall=found["curve"].recall,
+        hits=found["curve"].hits,
+        candidates=float(found["cost"].candidates.mean()),
     )
 
 
@@ -159,12 +186,12 @@ def draw_evaluation(path: str | Path, found: Evaluation) -> None:
     by_radius.plot(radii, found.recall, label="recall")
     by_radius.axvline(found.radius, color="grey", linewidth=0.8, linestyle=":")
     by_radius.set(xlabel="radius (bits)", ylim=(0, 1.02), title="Rows within a radius")
-    by_radius.legend()
+    by_radius.legend(loc="center right")
     against.plot(found.recall[shown], found.precision[shown])
     against.plot(found.recall[found.radius], found.precision[found.radius], "o", label=f"radius {found.radius}")
     against.set(xlabel="recall", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.02))
     against.set_title(f"{found.n_bits} bits, MAP@{found.k:,} {found.mean_average_precision:.3f}")
-    against.legend()
+    against.legend(loc="lower left")
     picture = io.BytesIO()
     figure.savefig(picture, format=kind, dpi=120)
     write_atomically(path, picture.getvalue())

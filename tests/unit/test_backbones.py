@@ -15,7 +15,7 @@ from torch import nn
 
 from hamtarget.data import open_image_data
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import HashModel, Resize, ResNet50, backbone
+from hamtarget.learn import CropFlipColor, HashEncoder, HashModel, Resize, ResNet50, backbone
 from hamtarget.learn.resnet50 import STAGES, load_classifier, read_weights
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -309,6 +309,24 @@ def test_weights_of_libraries_come_from_safetensors(libraries, tmp_path):
         backbone("tiny", path)
     with pytest.raises(FileError, match="no such file"):
         backbone("tiny", tmp_path / "absent.safetensors")
+
+
+def test_an_encoder_learns_from_small_photos_at_another_size(tmp_path):
+    """Stored small, trained on crops at the network's size, encoded at that size, too."""
+    torch.manual_seed(0)
+    labels = np.arange(60) % 3
+    images = np.random.default_rng(0).integers(0, 60, (60, 3, 8, 8), dtype=np.uint8)
+    images[np.arange(60), labels] += 150
+    encoder = HashEncoder(
+        16, 2, network=backbone(Tiny(0), size=16), steps=30, batch_size=32, group_size=4, device="cpu"
+    ).fit(images, labels, augment=CropFlipColor(16))
+    codes = encoder.encode(images)
+    distance = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2)
+    similar = labels[:, None] == labels
+    assert distance[similar].mean() < distance[~similar].mean() - 4
+    encoder.save(tmp_path)
+    loaded = HashEncoder.load(tmp_path, network=backbone(Tiny(0), size=16), device="cpu")
+    np.testing.assert_array_equal(loaded.encode(images), codes)
 
 
 # The real file

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,11 +130,11 @@ def test_the_installed_command(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the time that a process has used is not in /proc")
 def test_ctrl_c(tmp_path):
-    command = [Path(sys.executable).parent / "hamtarget", "paper", "figure2"]
+    # Tests that run in the background of a shell ignore the signal, and so would the command.
+    listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", listen, Path(sys.executable).parent / "hamtarget", "paper", "figure2"]
     arguments = ["--out", tmp_path / "out", "--trials", "1000000000"]
-    # Tests that run in the background of a shell ignore the signal, and so would the process.
-    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
     try:
         while _seconds_used(process.pid) < 2:
             time.sleep(0.05)
@@ -182,6 +181,14 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch):
     assert "Working" in terminal.getvalue()
     assert "and well" in terminal.getvalue()
     assert "\r" in terminal.getvalue() or "\x1b" in terminal.getvalue()
+
+
+def test_work_that_is_not_needed_shows_no_bar(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_on_stderr("Working"):
+        pass
+    assert terminal.getvalue() == ""
 
 
 class Clock:

@@ -1,6 +1,7 @@
 """Any source gives the same pixels; what cannot be an image is refused by name, and never decoded."""
 
 import io
+import multiprocessing
 import os
 import struct
 import subprocess
@@ -215,6 +216,8 @@ def test_what_is_no_image_is_named(tmp_path):
         with pytest.raises(ImageError, match=reason) as caught:
             read_image(tmp_path / path, (3, 8, 8))
         assert str(tmp_path / path) in str(caught.value)
+    with pytest.raises(ImageError, match=r"image \(NoneType\): expected a path"):
+        read_image(None, (3, 8, 8))
     with pytest.raises(ImageError, match="float64; expected uint8"):
         read_image(np.zeros((4, 4)), (3, 8, 8))
     with pytest.raises(ImageError, match=r"shape \(4, 4, 5\)"):
@@ -247,6 +250,17 @@ def test_workers_give_the_same_and_tell_how_far_they_are(monkeypatch):
     assert together.broken == alone.broken
     assert list(together.broken) == [7]
     assert seen == [(min(done, 30), 30) for done in range(4, 33, 4)]
+
+
+def test_an_interrupt_ends_the_workers(monkeypatch):
+    monkeypatch.setattr(images, "_TASK_ROWS", 4)
+
+    def interrupted(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode_images([photo()] * 40, (3, 8, 8), workers=2, progress=interrupted)
+    assert multiprocessing.active_children() == []
 
 
 def test_workers_that_cannot_start_are_an_error(tmp_path):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.cli.records import Record
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.protocol import TrainedEncoder
+from hamtarget.search import Embeddings, unit_int8
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +77,26 @@ def encode_records(
         logits[kept],
         {records[row].id: reason for row, reason in broken.items()},
     )
+
+
+def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
+    """Logits scaled to one length, as a store keeps them and ranks by.
+
+    Raises:
+        InputError: the embeddings have another length, or a record is a code, which has none.
+    """
+    if kind.n_dims != encoded.logits.shape[1]:
+        raise InputError(
+            f"the store keeps embeddings of {kind.n_dims} numbers; the model gives {encoded.logits.shape[1]}"
+        )
+    for record in encoded.records:
+        if record.code is not None:
+            raise InputError(f"{record.id!r} is a code; the store keeps embeddings too: give the image or vector")
+    if kind.dtype == "int8":
+        return unit_int8(encoded.logits)
+    lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
+    scaled: NDArray[Any] = (encoded.logits / np.maximum(lengths, np.float32(1e-12))).astype(kind.dtype)
+    return scaled
 
 
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:

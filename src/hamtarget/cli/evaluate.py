@@ -77,14 +77,18 @@ def evaluate(
     if (labels is None) != (asked_labels is None):
         raise InputError("only one of database and queries has labels; expected both or none")
     relevant = _relevance(asked, database, asked_labels, labels, neighbors)
-    found = evaluate_codes(
-        _encode(encoder, asked, "Encoding queries"),
-        _encode(encoder, database, "Encoding"),
-        relevant,
-        n_bits=encoder.n_bits,
-        radius=_radius(radius, encoder),
-        k=k,
-    )
+    asked_codes = _encode(encoder, asked, "Encoding queries")
+    codes = _encode(encoder, database, "Encoding")
+    with progress_on_stderr("Measuring") as tell:
+        found = evaluate_codes(
+            asked_codes,
+            codes,
+            relevant,
+            n_bits=encoder.n_bits,
+            radius=_radius(radius, encoder),
+            k=k,
+            progress=tell,
+        )
     if plot is not None:
         draw_evaluation(plot, found)
     if as_json:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hamtarget.cli.errors import FOUND
-from hamtarget.cli.options import AsJson, Batch, Key, Source, StorePath, Workers
+from hamtarget.cli.options import AsJson, Key, Source, StorePath, Workers
 from hamtarget.cli.output import note, write_json
 from hamtarget.cli.progress import Telling, progress_on_stderr
 from hamtarget.cli.records import Record, Records, open_records
@@ -18,8 +20,12 @@ from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from hamtarget.protocol import TrainedEncoder
+    from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
+# What an interruption makes undone: a second's work or so.
+_IMAGES_AT_ONCE = 1024
+_ROWS_AT_ONCE = 16_384
 # Unreadable images that are named one by one.
 _NAMED = 10
 # Random inputs by whose codes two models are told apart, and how many bits may differ by rounding alone.
@@ -39,12 +45,20 @@ def index(
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="R", help="Usual search radius of a new store; the model's or 2.")
     ] = None,
-    replace: Annotated[
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="A new store keeps embeddings too, to rank hits by: float32, float16 or int8."
+        ),
+    ] = None,
+    replace_there: Annotated[
         bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")
     ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
-    batch: Batch = 1024,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Rows put at a time; by default 1,024 images, else 16,384.")
+    ] = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -57,11 +71,13 @@ def index(
     with progress_on_stderr("Building the index") as tell:
         # The first record tells how long codes are, where neither the store nor an option does.
         first, records = _peeked(records)
-        opened = _open_or_create(store, model, bits, radius, first, tell)
+        opened = _open_or_create(store, model, bits, radius, embeddings, first, tell)
+    if batch is None:
+        batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
     with opened:
         counts = _Counts()
         try:
-            _put_all(opened, records, counts, replace=replace, prefix=prefix, batch=batch, workers=workers)
+            _put_all(opened, records, counts, replaces=replace_there, prefix=prefix, batch=batch, workers=workers)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
                 f"interrupted; {counts.stored:,} are stored, {len(opened):,} in all: the same command goes on"
@@ -76,19 +92,19 @@ def index(
         raise typer.Exit(FOUND)
 
 
+@dataclass
 class _Counts:
     """What became of the records."""
 
-    def __init__(self) -> None:
-        self.stored = 0
-        self.skipped = 0
-        self.broken = 0
+    stored: int = 0
+    skipped: int = 0
+    broken: int = 0
 
 
 def _put_all(
-    store: Store, records: Records, counts: _Counts, *, replace: bool, prefix: str, batch: int, workers: int
+    store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
-    from hamtarget.cli.encoding import encode_records
+    from hamtarget.cli.encoding import embeddings_of, encode_records
 
     encoder: TrainedEncoder | None = store.encoder if store.has_encoder else None
     done = 0
@@ -96,17 +112,15 @@ def _put_all(
         for some in records.batches(batch):
             ids = [f"{prefix}{record.id}" if prefix else record.id for record in some]
             # Before images are read: what is there already costs next to nothing.
-            there = [False] * len(ids) if replace else [item is not None for item in store.get(ids)]
+            there = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
             wanted = {id: record for id, record, known in zip(ids, some, there, strict=True) if not known}
-            named = [
-                Record(id, vector=record.vector, image=record.image, code=record.code, payload=record.payload)
-                for id, record in wanted.items()
-            ]
+            named = [replace(record, id=id) if prefix else record for id, record in wanted.items()]
             encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers)
             if encoded.records:
                 store.put_rows(
                     [record.id for record in encoded.records],
                     codes=encoded.codes,
+                    embeddings=None if store.embeddings is None else embeddings_of(encoded, store.embeddings),
                     payloads=[record.payload for record in encoded.records],
                 )
             for reason in encoded.broken.values():
@@ -130,30 +144,52 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
 
 
 def _open_or_create(
-    path: Path, model: Path | None, bits: int | None, radius: int | None, first: Record | None, tell: Telling
+    path: Path,
+    model: Path | None,
+    bits: int | None,
+    radius: int | None,
+    embeddings: str | None,
+    first: Record | None,
+    tell: Telling,
 ) -> Store:
     from hamtarget.encoders import open_encoder
+    from hamtarget.search import Embeddings
     from hamtarget.store import Store
 
     encoder = None if model is None else open_encoder(model)
     if (path / "store.db").exists():
-        store = Store.open(path, progress=tell)
-        _check_same(store, encoder, bits, radius)
+        with ExitStack() as stack:
+            store = stack.enter_context(Store.open(path, progress=tell))
+            _check_same(store, encoder, bits, radius, embeddings)
+            # Only a store that is not wanted is closed here.
+            stack.pop_all()
         return store
     if encoder is None and bits is None:
         if first is None or first.code is None:
             raise FileError(f"{path} is no store yet; to make one of images or vectors, pass --model")
         bits = 8 * len(first.code)
-    return Store.create(path, encoder=encoder, n_bits=bits, radius=radius)
+    kind = None
+    if embeddings is not None:
+        if encoder is None:
+            raise InputError("--embeddings is given without --model; they are made by a model")
+        kind = Embeddings(encoder.n_bits, cast("ElementName", embeddings), "cosine")
+    return Store.create(path, encoder=encoder, n_bits=bits, radius=radius, embeddings=kind)
 
 
-def _check_same(store: Store, encoder: TrainedEncoder | None, bits: int | None, radius: int | None) -> None:
+def _check_same(
+    store: Store, encoder: TrainedEncoder | None, bits: int | None, radius: int | None, embeddings: str | None
+) -> None:
     """Nothing, if options for a new store say what this one has.
 
     Raises:
         InputError: one says something else.
     """
-    for name, given, own in (("bits", bits, store.n_bits), ("radius", radius, store.radius)):
+    kept = None if store.embeddings is None else store.embeddings.dtype
+    for name, given, own in (
+        ("bits", bits, store.n_bits),
+        ("radius", radius, store.radius),
+        ("embeddings", embeddings, kept),
+    ):
         if given is not None and given != own:
             raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")
     if encoder is None:

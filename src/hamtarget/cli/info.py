@@ -27,7 +27,7 @@ _EXTRAS = {
 
 def info(
     path: Annotated[
-        Path | None, typer.Argument(metavar="[PATH]", help="Store, model, index file, vectors, or images.")
+        Path | None, typer.Argument(metavar="PATH", help="Store, model, index file, vectors, or images.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

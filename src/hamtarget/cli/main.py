@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import dups, encode, evaluate, index, info, paper, plan, search, serve, train, verify
+from hamtarget.cli import demo, dups, encode, evaluate, index, info, paper, plan, search, serve, train, verify
 from hamtarget.cli.errors import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
     name="hamtarget",
+    # Lines of a paragraph flow together.
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     # A traceback is for mistakes of this program, and then a plain one, which can be reported.
     pretty_exceptions_enable=False,
@@ -29,6 +31,7 @@ app.command(epilog="Example: hamtarget info store")(info.info)
 app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")(evaluate.evaluate)
 app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
 app.command(epilog="Example: hamtarget serve store --images photos")(serve.serve)
+app.command(epilog="Example: hamtarget demo --out out")(demo.demo)
 app.add_typer(paper.app, name="paper")
 
 
@@ -38,7 +41,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example: hamtarget demo --out out")
+@app.callback(epilog="Begin with: hamtarget demo")
 def hamtarget_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

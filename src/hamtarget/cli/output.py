@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
-
-# Where no terminal tells its width, nothing is wrapped.
-_WIDE = 10_000
 
 
 @dataclass(frozen=True)
@@ -24,21 +21,41 @@ class Column:
 
 def write_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
     """Write a table: drawn on a terminal, in Markdown and unwrapped in a pipe."""
+    if title is not None:
+        typer.echo(f"{title}\n")
+    if sys.stdout.isatty():
+        _draw_table(columns, rows)
+    else:
+        typer.echo("\n".join(_markdown(columns, list(rows))))
+
+
+def _draw_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout.isatty()
-    table = Table(box=box.SIMPLE_HEAD if terminal else box.MARKDOWN)
+    table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column.heading, justify="right" if column.number else "left", no_wrap=not terminal)
+        table.add_column(column.heading, justify="right" if column.number else "left")
     for row in rows:
         # As text, lest a name with brackets be taken for a style.
         table.add_row(*map(Text, row))
-    if title is not None:
-        typer.echo(f"{title}\n")
-    Console(file=sys.stdout, width=None if terminal else _WIDE, highlight=False).print(table)
+    Console(highlight=False).print(table)
+
+
+def _markdown(columns: Sequence[Column], rows: list[Sequence[str]]) -> Iterator[str]:
+    cells = [[column.heading for column in columns], *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+    rule = [
+        f"{'-' * (width - 1)}{':' if column.number else '-'}" for column, width in zip(columns, widths, strict=True)
+    ]
+    for row in (cells[0], rule, *cells[1:]):
+        aligned = [
+            cell.rjust(width) if column.number else cell.ljust(width)
+            for cell, column, width in zip(row, columns, widths, strict=True)
+        ]
+        yield f"| {' | '.join(aligned)} |"
 
 
 def write_json(value: Any) -> None:

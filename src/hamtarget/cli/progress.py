@@ -44,8 +44,11 @@ def progress_on_stderr(what: str) -> Iterator[Telling]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    bars = Bars(*columns, console=Console(stderr=True), transient=True)
+    try:
         yield _Bar(bars, what)
+    finally:
+        bars.stop()
 
 
 @contextmanager
@@ -81,7 +84,7 @@ class _Rate:
 
 
 class _Bar:
-    """Moves a bar of rich's."""
+    """Moves a bar of rich's, which appears with the first report: work that was not needed shows none."""
 
     def __init__(self, bars: Bars, what: str) -> None:
         self._bars = bars
@@ -90,6 +93,7 @@ class _Bar:
         self._task = bars.add_task(what, total=None, rate="", note="")
 
     def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
+        self._bars.start()
         self._bars.update(self._task, completed=done, total=total, rate=self._rate(done), note=note)
 
 

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,13 +27,17 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it."""
+    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it.
+
+    What a store holds already is known by its code, and perhaps by its embedding.
+    """
 
     id: str | int
     vector: Any = None
     image: Path | None = None
     code: bytes | None = None
     payload: dict[str, Any] | None = None
+    embedding: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,7 @@ def parse_line(line: str, *, number: int, where: str) -> Record:
     # A file may be named by hexadecimal digits, too; then it is meant.
     if code is not None and not Path(line).is_file():
         return Record(number, code=code)
-    return _image(Path(line), id=line)
+    return _named_image(line, id=line, place=f"{where}, line {number + 1}")
 
 
 def _lines(source: str) -> Iterator[Record]:
@@ -131,11 +135,14 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
     given = [name for name in ("vector", "image", "code") if value.get(name) is not None]
     if len(given) != 1:
         raise CorruptFileError(f"{place}: has {given or 'none'} of vector, image and code; expected exactly one")
+    id = value.get("id", value["image"] if given == ["image"] else number)
+    if isinstance(id, bool) or not isinstance(id, str | int):
+        raise CorruptFileError(f"{place}: id is {json.dumps(id)[:40]}; expected text or an integer")
     payload = value.get("payload")
     if payload is not None and not isinstance(payload, dict):
         raise CorruptFileError(f"{place}: payload is a {type(payload).__name__}; expected an object")
     if given == ["vector"]:
-        return Record(value.get("id", number), vector=value["vector"], payload=payload)
+        return Record(id, vector=value["vector"], payload=payload)
     text = value[given[0]]
     if not isinstance(text, str):
         raise CorruptFileError(f"{place}: {given[0]} is a {type(text).__name__}; expected text")
@@ -143,14 +150,20 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
         code = _code(text)
         if code is None:
             raise CorruptFileError(f"{place}: code is {text[:40]!r}; expected two hexadecimal digits a byte")
-        return Record(value.get("id", number), code=code, payload=payload)
-    record = _image(Path(text), id=value.get("id", text))
-    return Record(record.id, image=record.image, payload={**(record.payload or {}), **(payload or {})})
+        return Record(id, code=code, payload=payload)
+    record = _named_image(text, id=id, place=place)
+    return replace(record, payload={**(record.payload or {}), **(payload or {})})
 
 
 def _code(text: str) -> bytes | None:
     """The bytes that hexadecimal digits stand for; None where they are none."""
     return bytes.fromhex(text) if text and len(text) % 2 == 0 and _HEX.issuperset(text) else None
+
+
+def _named_image(text: str, *, id: str | int, place: str) -> Record:
+    if "\0" in text:
+        raise CorruptFileError(f"{place}: a path with a NUL; expected the path of an image")
+    return _image(Path(text), id=id)
 
 
 def _image(path: Path, *, id: str | int, label: str | None = None) -> Record:
@@ -182,7 +195,7 @@ def _csv(path: Path) -> Records:
         for row, source in enumerate(images.sources):
             file = Path(str(source))
             record = _image(file, id=file.relative_to(path.parent).as_posix())
-            yield Record(record.id, image=file, payload={**(record.payload or {}), **_label(images, row)})
+            yield replace(record, payload={**(record.payload or {}), **_label(images, row)})
 
     return Records(len(images), records())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +17,19 @@ from hamtarget.cli.records import STDIN, Record, open_records, parse_line
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.store import Store
+    from hamtarget.cli.encoding import EncodedRecords
+    from hamtarget.store import Store, StoreHit
 
 _QUERIES_AT_ONCE = 256
+_NEAREST = 10
+_COLUMNS = (
+    Column("query"),
+    Column("id"),
+    Column("distance", number=True),
+    Column("embedding distance", number=True),
+    Column("payload"),
+)
+_RERANKED_COLUMN = 3
 
 
 def search(
@@ -26,7 +37,7 @@ def search(
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUERY]...",
+            metavar="QUERY",
             help="Image, file of vectors, code as hexadecimal digits, or - for lines, as `encode --json` writes them.",
         ),
     ] = None,
@@ -40,6 +51,12 @@ def search(
         int | None, typer.Option(min=0, metavar="R", help="Everything within R bits instead, and nothing else.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N hits within the radius.")] = None,
+    rerank: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Of the N nearest by code, the K nearest by embedding, where the store keeps some."
+        ),
+    ] = None,
     filter: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="Only items whose payload says so; also FIELD=MIN..MAX. Repeatable."),
@@ -53,6 +70,10 @@ def search(
     """
     if k is not None and radius is not None:
         raise InputError("--nearest and --radius are given; pass one of them (--limit cuts the hits within a radius)")
+    if rerank is not None and radius is not None:
+        raise InputError("--rerank and --radius are given; --rerank goes with --nearest")
+    if rerank is not None and rerank < (k or _NEAREST):
+        raise InputError(f"--rerank is {rerank}; expected at least {k or _NEAREST}, as many as are wanted")
     if not queries and not id:
         raise InputError("nothing to search for; pass a QUERY, --id, or - for lines on the standard input")
     from hamtarget.store import Store
@@ -60,55 +81,76 @@ def search(
     with progress_on_stderr("Building the index") as tell:
         opened = Store.open(store, read_only=True, progress=tell)
     with opened:
-        wanted = _parse_filter(filter or [])
-        several = len(queries or []) + len(id or []) > 1
+        wanted = _Wanted(radius, k or _NEAREST, limit, rerank, _parse_filter(filter or []))
         rows: list[tuple[str, ...]] = []
-        for query, hits in _found(opened, queries or [], id or [], key, radius, k or 10, limit, wanted):
-            if as_json:
-                write_json({"query": query, "hits": hits})
-            else:
-                rows += [_row(query, hit) for hit in hits]
-                several |= any(row[0] != rows[0][0] for row in rows[-1:])
+        for batch in _batches(opened, queries or [], id or [], key):
+            for query, hits in _found(opened, batch, wanted):
+                if as_json:
+                    write_json({"query": query, "hits": hits})
+                else:
+                    rows += [_row(query, hit) for hit in hits]
         if as_json:
             return
-        columns: list[Column] = [Column("query"), Column("id"), Column("distance", number=True), Column("payload")]
         # One query need not be named in every row.
-        shown = slice(None) if several else slice(1, None)
-        write_table(columns[shown], [row[shown] for row in rows])
+        several = len(queries or []) + len(id or []) > 1 or len({row[0] for row in rows}) > 1
+        shown = [
+            column for column in range(len(_COLUMNS)) if (column or several) and (column != _RERANKED_COLUMN or rerank)
+        ]
+        write_table([_COLUMNS[column] for column in shown], [[row[column] for column in shown] for row in rows])
 
 
-def _found(
-    store: Store,
-    queries: list[str],
-    ids: list[str],
-    key: str | None,
-    radius: int | None,
-    k: int,
-    limit: int | None,
-    filter: dict[str, Any],
-) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
-    """Each query's name, and its hits."""
+@dataclass(frozen=True)
+class _Wanted:
+    """What hits are asked for: those within a radius, or the k nearest where there is none."""
+
+    radius: int | None
+    k: int
+    limit: int | None
+    rerank: int | None
+    filter: dict[str, Any]
+
+
+def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
+    """The name of each query of a batch, and its hits."""
     from hamtarget.cli.encoding import encode_records
 
-    for batch in _batches(store, queries, ids, key):
-        encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
-        encoded = encode_records(batch, encoder, n_bits=store.n_bits)
-        if encoded.broken:
-            raise ImageError(next(iter(encoded.broken.values())))
-        found: Any
-        if radius is not None:
-            found = store.search(radius=radius, code=encoded.codes, limit=limit, filter=filter)
-        else:
-            found = store.nearest(k=k, code=encoded.codes, filter=filter)
-        for record, hits in zip(encoded.records, found, strict=True):
-            payloads = store.payloads([hit.id for hit in hits])
-            yield (
-                record.id,
-                [
-                    {"id": hit.id, "distance": hit.distance, "payload": payload}
-                    for hit, payload in zip(hits, payloads, strict=True)
-                ],
-            )
+    encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
+    encoded = encode_records(batch, encoder, n_bits=store.n_bits)
+    if encoded.broken:
+        raise ImageError(next(iter(encoded.broken.values())))
+    found: Any
+    if wanted.rerank is not None:
+        found = store.nearest(
+            k=wanted.rerank,
+            code=encoded.codes,
+            filter=wanted.filter,
+            rerank=wanted.k,
+            embedding=_embeddings(store, encoded),
+        )
+    elif wanted.radius is not None:
+        found = store.search(radius=wanted.radius, code=encoded.codes, limit=wanted.limit, filter=wanted.filter)
+    else:
+        found = store.nearest(k=wanted.k, code=encoded.codes, filter=wanted.filter)
+    for record, hits in zip(encoded.records, found, strict=True):
+        payloads = store.payloads([hit.id for hit in hits])
+        yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
+
+
+def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
+    told = {"id": hit.id, "distance": hit.distance, "payload": payload}
+    return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
+
+
+def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
+    import numpy as np
+
+    from hamtarget.cli.encoding import embeddings_of
+
+    if store.embeddings is None:
+        raise InputError(f"--rerank is given; {store.path} keeps no embeddings: make a store with --embeddings")
+    if all(record.embedding is not None for record in encoded.records):
+        return np.stack([record.embedding for record in encoded.records])
+    return embeddings_of(encoded, store.embeddings)
 
 
 def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
@@ -133,7 +175,7 @@ def _stored(store: Store, text: str) -> Record:
     for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
         (item,) = store.get([id])
         if item is not None:
-            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes())
+            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes(), embedding=item.embedding)
     raise InputError(f"{store.path} has no item {text!r}")
 
 
@@ -161,6 +203,7 @@ def _value(text: str) -> Any:
     return value if not isinstance(value, dict | list) else text
 
 
-def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, str, str, str]:
+def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, ...]:
     payload = "" if hit["payload"] is None else json.dumps(hit["payload"], ensure_ascii=False)
-    return printable(query), printable(hit["id"]), str(hit["distance"]), printable(payload)
+    closeness = f"{hit['embedding_distance']:.4f}" if "embedding_distance" in hit else ""
+    return printable(query), printable(hit["id"]), str(hit["distance"]), closeness, printable(payload)

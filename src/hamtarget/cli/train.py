@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,12 +17,19 @@ from hamtarget.errors import FileError, InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hamtarget.learn import HashEncoder
+
 CHECKPOINT = "checkpoint.safetensors"
 # At most this part of the training is done again after an interruption.
 _CHECKPOINTS = 20
 # How often a small set is gone through by default, within these bounds on the steps.
 _EPOCHS = 15
 _MIN_STEPS, _MAX_STEPS = 300, 4000
+# Without labels, so many nearest neighbours are similar (paper 3.2).
+_NEIGHBORS = 10
+# Inputs by which codes are judged after training, and the share of dissimilar pairs within the radius that is too much.
+_LOOKED_AT = 1000
+_CROWDED = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +66,13 @@ def train(
     batch_size: Annotated[int, typer.Option(min=4, metavar="N", help="Inputs of a batch.")] = 256,
     size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Images are cut to this size.")] = 64,
     grey: Annotated[bool, typer.Option("--grey", help="Images without colours.")] = False,
+    center: Annotated[
+        Literal["mean", "median"],
+        typer.Option(help="median keeps every bit balanced, which helps where the classes are hard to tell apart."),
+    ] = "mean",
+    augment: Annotated[
+        bool, typer.Option("--augment", help="Learn from parts of images, mirrored and in other colours; RGB only.")
+    ] = False,
     width: Annotated[int | None, typer.Option(min=1, metavar="N", help="Width of the network's layers.")] = None,
     sample: Annotated[
         int, typer.Option(min=2, metavar="N", help="Learn from at most so many vectors, drawn at random.")
@@ -94,7 +108,7 @@ def train(
         if epochs is None:
             steps = max(_MIN_STEPS, min(_MAX_STEPS, steps))
 
-    from hamtarget.learn import HashEncoder, Progress
+    from hamtarget.learn import CropFlipColor, HashEncoder, Progress
 
     labelled = data.labels is not None
     encoder = HashEncoder(
@@ -105,10 +119,16 @@ def train(
         batch_size=batch_size,
         group_size=_group_size(data.labels),
         width=width,
+        center=center,
+        objective="probing" if radius is None and not labelled else "radius",
         held_out=held_out,
         seed=seed,
         device=device,
     )
+    similar = data.labels
+    if similar is None and not held_out:
+        # What `fit` would do by itself, silently.
+        similar = _neighbors(data.inputs, encoder)
     kept = checkpoint or model / CHECKPOINT
     with progress_on_stderr("Learning") as tell:
         reached = Progress(steps=steps)
@@ -122,8 +142,9 @@ def train(
         try:
             encoder.fit(
                 data.inputs,
-                data.labels,
+                similar,
                 markers=_markers(data.labels, encoder.group_size),
+                augment=CropFlipColor(size) if augment and data.inputs.ndim == 4 else None,
                 progress=show,
                 checkpoint=kept,
                 checkpoint_every=max(1, steps // _CHECKPOINTS),
@@ -132,6 +153,7 @@ def train(
             raise KeyboardInterrupt(_after_interrupt(kept)) from interrupt
     encoder.save(model)
     exported = onnx and _export(encoder, model)
+    _warn_of_collapse(encoder, data, seed)
     if checkpoint is None:
         kept.unlink(missing_ok=True)
     if as_json:
@@ -235,6 +257,15 @@ def _markers(labels: NDArray[Any] | None, group_size: int) -> NDArray[Any] | Non
     return found
 
 
+def _neighbors(vectors: NDArray[Any], encoder: HashEncoder) -> Any:
+    from hamtarget.learn import Neighbors, available_device, nearest_neighbors
+
+    device = available_device() if encoder.device == "auto" else encoder.device
+    with progress_on_stderr("Nearest neighbours") as tell:
+        k = min(_NEIGHBORS, len(vectors) - 1)
+        return Neighbors(nearest_neighbors(vectors, k, device=device, progress=tell))
+
+
 def _export(encoder: Any, model: Path) -> bool:
     from hamtarget.errors import MissingExtraError
 
@@ -244,6 +275,26 @@ def _export(encoder: Any, model: Path) -> bool:
         note(f"hamtarget: not exported: {error}")
         return False
     return True
+
+
+def _warn_of_collapse(encoder: HashEncoder, data: TrainingData, seed: int) -> None:
+    """Tell where much of what is dissimilar got codes within the radius: such codes find everything."""
+    import numpy as np
+
+    from hamtarget.codes import distances
+
+    if data.labels is None or not isinstance(encoder.radius, int):
+        return
+    some = np.random.default_rng(seed).permutation(len(data.inputs))[:_LOOKED_AT]
+    codes, labels = encoder.encode(data.inputs[some]), data.labels[some]
+    near = distances(codes, codes, encoder.n_bits) <= encoder.radius
+    dissimilar = labels[:, None] != labels if labels.ndim == 1 else labels.astype(np.int64) @ labels.T == 0
+    share = float(near[dissimilar].mean()) if dissimilar.any() else 0.0
+    if share > _CROWDED:
+        note(
+            f"hamtarget: {share:.0%} of all dissimilar pairs lie within the radius, which finds them all: train longer "
+            "(--epochs), balance the bits (--center median), or pass more --dissimilar-weight"
+        )
 
 
 def _after_interrupt(checkpoint: Path) -> str:

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -119,22 +119,24 @@ def decode_images(
     rows: list[int] = []
     broken: dict[int, str] = {}
     first = 0
-    for found in _tasks_in_order(sources, shape, workers):
-        for row, image in enumerate(found, start=first):
-            if isinstance(image, str):
-                broken[row] = image
-            else:
-                images[len(rows)] = image
-                rows.append(row)
-        first += len(found)
-        if progress is not None:
-            progress(first, len(sources))
+    # Closed, so that no worker outlives an interrupt or an error of `progress`.
+    with contextlib.closing(_tasks_in_order(sources, shape, workers)) as tasks:
+        for found in tasks:
+            for row, image in enumerate(found, start=first):
+                if isinstance(image, str):
+                    broken[row] = image
+                else:
+                    images[len(rows)] = image
+                    rows.append(row)
+            first += len(found)
+            if progress is not None:
+                progress(first, len(sources))
     return DecodedImages(images[: len(rows)], np.array(rows, dtype=np.int64), broken)
 
 
 def _tasks_in_order(
     sources: Sequence[ImageSource], shape: tuple[int, ...], workers: int
-) -> Iterator[list[NDArray[np.uint8] | str]]:
+) -> Generator[list[NDArray[np.uint8] | str]]:
     """Images, or the reasons why not, of consecutive sources, a task's at a time."""
     # Sources are taken from the sequence task by task: it may cut them out of a larger file as they are asked for.
     starts = range(0, len(sources), _TASK_ROWS)
@@ -204,7 +206,7 @@ def _check_pillow() -> None:
 
 def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[np.uint8]:
     _check_pillow()
-    from PIL import UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     height, width = shape[-2:]
     mode = "RGB" if len(shape) == 3 and shape[0] == 3 else "L"
@@ -217,8 +219,10 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
             pixels = _fitted(_opened(io.BytesIO(source), mode, max(height, width)), mode, height, width)
         elif isinstance(source, np.ndarray):
             pixels = _fitted(_from_array(source), mode, height, width)
-        else:
+        elif isinstance(source, Image.Image):
             pixels = _fitted(source, mode, height, width)
+        else:
+            raise ImageError("expected a path, bytes, an array or an image of Pillow")
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     except UnidentifiedImageError as error:

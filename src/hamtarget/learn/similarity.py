@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
+from hamtarget.protocol import Progress
 
 # Cells of a (markers, items) matrix that the general `draw` looks at in one go.
 _CELLS = 1 << 24
@@ -304,13 +305,20 @@ def as_similarity(similar: Any, n_items: int) -> Similarity:
 
 
 @torch.no_grad()
-def nearest_neighbors(vectors: Tensor | NDArray[Any], k: int, *, device: torch.device | str | None = None) -> Tensor:
+def nearest_neighbors(
+    vectors: Tensor | NDArray[Any],
+    k: int,
+    *,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
     """The k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact, in blocks.
 
     Args:
         vectors: (rows, ...), a tensor or an array.
         k: how many.
         device: where to compute, and where the result is; if not given, that of a tensor, or the CPU.
+        progress: called with the number of rows done and of all rows.
 
     Raises:
         InputError: there are not more than k rows.
@@ -330,6 +338,8 @@ def nearest_neighbors(vectors: Tensor | NDArray[Any], k: int, *, device: torch.d
         distance = torch.addmm(squares[None, :], rows, everything.T, alpha=-2)
         distance.diagonal(start).fill_(torch.inf)
         result.append(distance.topk(k, dim=1, largest=False).indices)
+        if progress is not None:
+            progress(start + len(rows), len(everything))
     return torch.cat(result)
 
 

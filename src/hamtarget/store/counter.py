@@ -6,10 +6,11 @@ import contextlib
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 COUNTER_NAME = "changes"
-_NUMBER = struct.Struct("<q")
+_NUMBER = struct.Struct("=q")
 
 
 class ChangeCounter:
@@ -17,17 +18,22 @@ class ChangeCounter:
 
     It is a hint: a reader that finds another number than its own looks into the database, and every now and then it
     looks without. A commit is answered after the file is written, so that whoever hears of a change finds it.
+
+    Attributes:
+        numbers: the number, alone, as the file is now; -1 where there is none.
     """
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
+        self.numbers: Sequence[int] = (-1,)
         self._handle: int | None = None
-        self._shared: mmap.mmap | None = None
         if not read_only:
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            # On a full disk, a store can be opened without.
+            with contextlib.suppress(OSError):
+                self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             return
         # A store on a disk that cannot be written may come without it.
         with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-            self._shared = mmap.mmap(file.fileno(), _NUMBER.size, access=mmap.ACCESS_READ)
+            self.numbers = memoryview(mmap.mmap(file.fileno(), _NUMBER.size, access=mmap.ACCESS_READ)).cast("q")
 
     def write(self, sequence: int) -> None:
         """Nothing; readers see the number."""
@@ -36,17 +42,8 @@ class ChangeCounter:
             with contextlib.suppress(OSError):
                 os.pwrite(self._handle, _NUMBER.pack(sequence), 0)
 
-    def read(self) -> int | None:
-        """The number, if there is one."""
-        if self._shared is None:
-            return None
-        number: int = _NUMBER.unpack_from(self._shared)[0]
-        return number
-
     def close(self) -> None:
-        """Nothing; the file is closed."""
+        """Nothing; the file is closed. A map goes with its last reference: another thread may be reading it."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-        # The map goes with the last reference: another thread may be reading it.
-        self._shared = None

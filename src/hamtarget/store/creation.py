@@ -6,10 +6,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from hamtarget.errors import FileError
 from hamtarget.files import sync_folder, umask
+from hamtarget.protocol import TrainedEncoder
 from hamtarget.store.database import DATABASE_NAME, create_database, translated
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.settings import Settings
@@ -17,7 +17,7 @@ from hamtarget.store.settings import Settings
 ENCODER_NAME = "encoder"
 
 
-def create_folder(target: Path, settings: Settings, encoder: Any) -> None:
+def create_folder(target: Path, settings: Settings, encoder: TrainedEncoder | None) -> None:
     """Nothing; `target` is then the folder of an empty store, on disk.
 
     Raises:

@@ -21,6 +21,7 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.filters import within
+from hamtarget.store.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
 # "HAMT", where `file` and other tools look for it.
@@ -33,6 +34,7 @@ _SYNCHRONOUS: dict[Durability, str] = {"full": "FULL", "os": "NORMAL"}
 # `->` of JSON came with 3.38; STRICT tables are one version older.
 _OLDEST_SQLITE = (3, 38, 0)
 _WAIT_SECONDS = 30.0
+_WAIT_FOR_READERS_MS = 200
 _STATEMENTS = 64
 # The log is copied into the database when it has so many pages (of 4 KiB): larger is faster for many puts.
 _LOG_PAGES = 16_384
@@ -49,7 +51,8 @@ CREATE TABLE state (
     next_row INTEGER NOT NULL,
     forgotten INTEGER NOT NULL,
     snapshot TEXT,
-    snapshot_sequence INTEGER
+    snapshot_sequence INTEGER,
+    checksum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE items (
     row INTEGER PRIMARY KEY,
@@ -61,7 +64,7 @@ CREATE TABLE items (
 ) STRICT;
 CREATE INDEX items_by_change ON items (changed);
 CREATE TABLE names (row INTEGER PRIMARY KEY, id ANY NOT NULL UNIQUE, checksum INTEGER NOT NULL) STRICT;
-CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL) STRICT;
+CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE INDEX deleted_by_change ON deleted (changed);
 """
 
@@ -77,7 +80,7 @@ def create_database(path: Path, settings: dict[str, str], next_row: int) -> None
         )
         with transaction(connection):
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
-            connection.execute("INSERT INTO state VALUES (1, 0, ?, 0, NULL, NULL)", (next_row,))
+            write_state(connection, State(0, next_row, 0))
     finally:
         connection.close()
 
@@ -86,14 +89,12 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """A connection to a store's database.
 
     Raises:
-        FileError: there is none. CorruptFileError: it is something else, or damaged.
+        CorruptFileError: it is something else, or damaged.
         UnsupportedFileError: a later version wrote it, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         wanted = ".".join(map(str, _OLDEST_SQLITE))
         raise UnsupportedFileError(f"Python's SQLite is {sqlite3.sqlite_version}; a store needs {wanted} or later")
-    if not path.is_file():
-        raise FileError(f"{path.parent} is no store: it has no {DATABASE_NAME}; make one with Store.create")
     connection = _open_any(path, read_only=read_only)
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -104,7 +105,7 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
             raise UnsupportedFileError(
                 f"{path} has version {version}; this hamtarget reads up to {SCHEMA_VERSION}: install a later one"
             )
-        connection.execute("SELECT sequence FROM state").fetchone()
+        read_state(connection)
     except BaseException:
         connection.close()
         raise
@@ -122,6 +123,13 @@ def set_durability(connection: sqlite3.Connection, durability: Durability) -> No
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
 
 
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Nothing; the log is copied into the database and emptied, unless readers keep it from that: then later."""
+    connection.execute(f"PRAGMA busy_timeout = {_WAIT_FOR_READERS_MS}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT_SECONDS)}")
+
+
 def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if not read_only:
         return _connect(path, "rw")
@@ -130,9 +138,15 @@ def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        log = path.with_name(f"{path.name}-wal")
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or os.access(path.parent, os.W_OK) or log.exists():
+        unwritable = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not unwritable or os.access(path.parent, os.W_OK):
             raise
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise FileError(
+                f"{path} cannot be read where nobody can write, because some changes are still in {log.name}: "
+                "open the store once for writing, and close it"
+            ) from error
         # A folder that cannot be written, and no log: the file is all there is, and nobody changes it.
         connection = _connect(path, "ro&immutable=1")
     return connection

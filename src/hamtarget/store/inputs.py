@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import InputError, ShapeError
+from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings, unit_int8
 
 
-def as_batch(encoder: Any, inputs: Any) -> tuple[NDArray[Any], bool]:
+def as_batch(encoder: TrainedEncoder, inputs: Any) -> tuple[NDArray[Any], bool]:
     """Inputs as one array that the encoder takes, and whether it was one input alone.
 
     A path, bytes or an image of Pillow is one input, a list or tuple of them a batch; an array is one input or a batch
@@ -22,15 +23,15 @@ def as_batch(encoder: Any, inputs: Any) -> tuple[NDArray[Any], bool]:
     Raises:
         ShapeError: the array has another number of dimensions. ImageError: an image cannot be read.
     """
-    shape = tuple(getattr(encoder, "input_shape", ()))
+    shape = tuple(encoder.input_shape)
     if _is_picture(inputs):
         return _read_pictures([inputs], shape), True
     if isinstance(inputs, list | tuple) and inputs and any(_is_picture(element) for element in inputs):
         return _read_pictures(list(inputs), shape), False
-    array = np.asarray(inputs)
-    if not shape:
-        # An encoder that does not tell its shape takes vectors.
-        return np.atleast_2d(array), array.ndim == 1
+    try:
+        array = np.asarray(inputs)
+    except ValueError as error:
+        raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
     # Grey images may come with their one channel or without.
     plain = shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
     if array.shape in (shape, plain):
@@ -40,15 +41,16 @@ def as_batch(encoder: Any, inputs: Any) -> tuple[NDArray[Any], bool]:
     raise ShapeError(f"inputs have shape {array.shape}; the store's encoder takes {plain} or (rows, *{plain})")
 
 
-def encode(encoder: Any, inputs: NDArray[Any], embeddings: Embeddings | None) -> tuple[Codes, NDArray[Any] | None]:
+def encode(
+    encoder: TrainedEncoder, inputs: NDArray[Any], embeddings: Embeddings | None
+) -> tuple[Codes, NDArray[Any] | None]:
     """Codes of the inputs and, where the store keeps embeddings, those of the encoder.
 
     Raises:
         InputError: the store's embeddings have another length than those of the encoder.
     """
     if embeddings is None:
-        codes: Codes = encoder.encode(inputs)
-        return codes, None
+        return encoder.encode(inputs), None
     if embeddings.n_dims != encoder.n_bits:
         raise InputError(
             f"the store keeps embeddings of {embeddings.n_dims} numbers, the encoder makes some of {encoder.n_bits}; "

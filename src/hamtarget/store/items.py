@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
-from hamtarget.search import Embeddings
+from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.store.results import Id
 
 MAX_ID_BYTES = 1024
-MAX_PAYLOAD_BYTES = 16 * 2**20
-MAX_PAYLOAD_DEPTH = 100
 
 # An integer id below this is its own row number, so that most hits need no look-up. Every other id gets a row number
 # from here up, and none of those is given twice.
@@ -28,6 +24,7 @@ FIRST_NAMED_ROW = 2**62
 _MAX_SHOWN = 60
 _MAX_CHARACTER_BYTES = 4
 _ROW = struct.Struct("<q")
+_ROW_AND_CHANGE = struct.Struct("<qq")
 
 Payload = Mapping[str, Any]
 
@@ -64,7 +61,6 @@ def check_id(id: object) -> Id:
     if type(id) is str:
         if len(id) > MAX_ID_BYTES or len(encode_text(id, name="id")) > MAX_ID_BYTES:
             raise InputError(f"id {shorten(id)} is longer than {MAX_ID_BYTES:,} bytes of UTF-8; shorten it")
-        # Only an id that is not ASCII can hold what UTF-8 cannot, and `encode_text` has then been called.
         return id
     if isinstance(id, str):
         return check_id(str(id))
@@ -75,7 +71,7 @@ def check_id(id: object) -> Id:
     return int(id)
 
 
-def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
+def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
     """All of `ids` as plain strings and integers.
 
     Raises:
@@ -88,62 +84,13 @@ def check_ids(ids: Sequence[Id] | NDArray[Any]) -> list[Id]:
             raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
         whole: list[Id] = ids.tolist()
         return whole if ids.dtype.kind == "i" else check_ids(whole)
-    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:  # type: ignore[arg-type]
+    if not isinstance(ids, list | tuple):
+        ids = list(ids)
+    if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:
         # All at once, since many of them are put at once.
         encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
         return list(ids)
     return [check_id(id) for id in ids]
-
-
-def payload_bytes(payload: Payload | None) -> bytes | None:
-    """The payload as JSON in UTF-8.
-
-    Raises:
-        DtypeError: it is no object, or holds what JSON does not know. NotFiniteError: it holds NaN or infinity.
-        InputError: it is too long or too deep, or holds half a surrogate pair.
-    """
-    if payload is None:
-        return None
-    if type(payload) is not dict:
-        if not isinstance(payload, Mapping):
-            raise DtypeError(
-                f"payload is {shorten(payload)}, {type(payload).__name__}; expected an object (dict) or None"
-            )
-        payload = dict(payload)
-    _check_json(payload, MAX_PAYLOAD_DEPTH)
-    try:
-        text = _to_json(payload)
-    except ValueError as error:
-        raise NotFiniteError(f"payload {shorten(payload)} holds NaN or infinity, which JSON cannot say") from error
-    except TypeError as error:
-        raise DtypeError(f"payload {shorten(payload)} is not JSON: {error}") from error
-    encoded = encode_text(text, name="payload")
-    if len(encoded) > MAX_PAYLOAD_BYTES:
-        raise InputError(
-            f"payload has {len(encoded):,} bytes; expected at most {MAX_PAYLOAD_BYTES:,}: keep large things in files"
-        )
-    return encoded
-
-
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
-_PLAIN = {str, int, float, bool, type(None)}
-
-
-def _check_json(value: Any, depth: int) -> None:
-    """Nothing, if every object within has strings for keys: json would make strings of others, silently."""
-    if depth == 0:
-        raise InputError(f"payload is deeper than {MAX_PAYLOAD_DEPTH} levels; flatten it")
-    inner = value
-    if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise DtypeError(f"payload has the key {shorten(key)}, {type(key).__name__}; expected strings")
-        inner = value.values()
-    if _PLAIN.issuperset(map(type, inner)):
-        return
-    for element in inner:
-        if isinstance(element, dict | list | tuple):
-            _check_json(element, depth - 1)
 
 
 def encode_text(text: str, *, name: str) -> bytes:
@@ -164,28 +111,22 @@ def shorten(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None) -> int:
+def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int) -> int:
     """CRC-32 of all that a row holds; codes are of one length, and so are embeddings."""
-    whole = _ROW.pack(row) + code
+    whole = _ROW_AND_CHANGE.pack(row, changed) + code
     if embedding is not None:
         whole += b"e" + embedding
     return zlib.crc32(whole if payload is None else whole + b"p" + payload)
 
 
+def trace_checksum(row: int, changed: int) -> int:
+    """CRC-32 of the trace of a deleted item."""
+    return zlib.crc32(_ROW_AND_CHANGE.pack(row, changed))
+
+
 def name_checksum(row: int, id: Id) -> int:
     """CRC-32 of an id and its row number."""
     return zlib.crc32(_ROW.pack(row) + (b"s" + id.encode() if isinstance(id, str) else b"i%d" % id))
-
-
-def item_of(id: Id, record: Record, embeddings: Embeddings | None) -> Item:
-    """A row of the database as an item; its arrays cannot be written to."""
-    _, code, embedding, payload = record
-    return Item(
-        id,
-        code=np.frombuffer(code, dtype=np.uint8),
-        embedding=None if embedding is None or embeddings is None else np.frombuffer(embedding, embeddings.dtype),
-        payload=None if payload is None else json.loads(payload),
-    )
 
 
 def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:

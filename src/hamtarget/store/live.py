@@ -17,7 +17,7 @@ from hamtarget.protocol import Progress
 from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, Record
 from hamtarget.store.results import StoreHit, StoreQueryHits
-from hamtarget.store.rows import scan_records
+from hamtarget.store.rows import changed_records, read_deleted, scan_records
 
 
 class StoreIndex(MultiIndex):
@@ -53,15 +53,19 @@ class LiveIndex:
         index: the rows.
         sequence: number of the last change in it.
         has_names: whether a row may have an id other than its number.
+        is_saved: whether the database names a file that holds all of it.
+        is_rebuilt: whether it was made from the rows, and not from such a file.
         version: odd while several changes that belong together are being made; other than before when they are done.
         is_torn: whether an interrupt left it in the middle of a change.
         lock: held while changes are made.
     """
 
-    def __init__(self, index: StoreIndex, sequence: int, *, has_names: bool) -> None:
+    def __init__(self, index: StoreIndex, sequence: int, *, has_names: bool, is_saved: bool = False) -> None:
         self.index = index
         self.sequence = sequence
         self.has_names = has_names
+        self.is_saved = is_saved
+        self.is_rebuilt = not is_saved
         self.version = 0
         self.is_torn = False
         self.lock = threading.RLock()
@@ -71,7 +75,7 @@ class LiveIndex:
         with self.lock:
             # A search that runs meanwhile must see all of the changes or none.
             self.version += 1
-            self.is_torn = True
+            self.is_torn, self.is_saved = True, False
             for change in changes:
                 if isinstance(change, Delete):
                     self.index.delete(change.rows)
@@ -85,23 +89,16 @@ class LiveIndex:
         """Nothing; this is then what `other` was."""
         with self.lock:
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
-            self.is_torn = False
+            self.is_torn, self.is_saved = False, other.is_saved
             # Even again, and a number that no search has seen.
             self.version += 2 - self.version % 2
 
     def replay(self, connection: sqlite3.Connection, sequence: int) -> None:
         """Nothing; what was changed up to `sequence`, which the connection's transaction sees, is in the index."""
         with self.lock:
-            gone = [
-                row
-                for (row,) in connection.execute(
-                    "SELECT row FROM deleted WHERE changed > ? AND row NOT IN (SELECT row FROM items)", (self.sequence,)
-                )
-                if row in self.index
-            ]
+            gone = [row for row in read_deleted(connection, after=self.sequence) if row in self.index]
             changes: list[Change] = [Delete(np.array(gone, dtype=np.int64))] if gone else []
-            for block in scan_records(connection, "TRUE", (), changed_after=self.sequence):
-                changes.append(put_of(block, self.index))
+            changes += (put_of(block, self.index) for block in changed_records(connection, after=self.sequence))
             self.apply(changes, sequence)
 
     def _put(self, change: Put) -> None:
@@ -150,7 +147,7 @@ def build_index(
     n_bits: int,
     radius: int,
     *,
-    substrings: int | None,
+    substrings: int,
     embeddings: Embeddings | None,
     progress: Progress | None,
 ) -> StoreIndex:
@@ -159,7 +156,7 @@ def build_index(
     n_rows = connection.execute("SELECT count(*) FROM items").fetchone()[0] if progress else 0
     parts: list[Put] = []
     done = 0
-    for block in scan_records(connection, "TRUE", ()):
+    for block in scan_records(connection):
         parts.append(put_of(block, index))
         done += len(block)
         if progress:

@@ -41,5 +41,12 @@ class WriterLock:
             os.pwrite(self._handle, f"{os.getpid():<20}".encode(), 0)
 
     def release(self) -> None:
-        """Nothing; another writer may come."""
+        """Nothing; another writer may come, even while a forked process still has the file open."""
+        import fcntl
+
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+        os.close(self._handle)
+
+    def leave(self) -> None:
+        """Nothing; in a forked process, to which the lock does not belong."""
         os.close(self._handle)

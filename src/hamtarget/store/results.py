@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -28,8 +29,13 @@ class StoreQueryHits(tuple[StoreHit, ...]):
     """Hits of one query, as a tuple."""
 
 
+def same(rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Row numbers that are their own ids."""
+    return rows
+
+
 # No `==`: comparing arrays gives arrays.
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StoreHits:
     """Hits of a batch of queries: `hits[q]` are those of query q, nearest first.
 
@@ -37,15 +43,25 @@ class StoreHits:
 
     Attributes:
         offsets: int64, (queries + 1,).
-        ids: (hits,): int64 where all of them are integers below 2**62, otherwise an array of str and int objects.
+        rows: int64, (hits,): the numbers by which the index knows the items.
         distances: uint16, (hits,): Hamming distances.
         embedding_distances: float32, (hits,), if the hits were re-ranked; they are then ordered by it.
+        names: ids of rows that were hits; they are in memory, whatever happens to the store.
     """
 
     offsets: NDArray[np.int64]
-    ids: NDArray[Any]
+    rows: NDArray[np.int64]
     distances: NDArray[np.uint16]
     embedding_distances: NDArray[np.float32] | None = None
+    names: Callable[[NDArray[np.int64]], NDArray[Any]] = field(default=same, repr=False)
+
+    @cached_property
+    def ids(self) -> NDArray[Any]:
+        """(hits,): int64 where all ids are integers below 2**62, otherwise an array of str and int objects.
+
+        Made when first asked for: a million Python objects take longer than finding them.
+        """
+        return self.names(self.rows)
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -62,7 +78,8 @@ class StoreHits:
         query %= len(self)
         here = slice(*self.offsets[query : query + 2].tolist())
         closeness = repeat(None) if self.embedding_distances is None else self.embedding_distances[here].tolist()
-        return StoreQueryHits(map(StoreHit, self.ids[here].tolist(), self.distances[here].tolist(), closeness))
+        ids = self.names(self.rows[here]).tolist()
+        return StoreQueryHits(map(StoreHit, ids, self.distances[here].tolist(), closeness))
 
     def __iter__(self) -> Iterator[StoreQueryHits]:
         """Hits of each query in turn."""

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, TypeGuard
 
 from hamtarget.errors import CorruptFileError
-from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum
+from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum, trace_checksum
 from hamtarget.store.results import Id
 
 # Values looked up by one statement.
@@ -58,6 +58,19 @@ def find_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, I
     return found
 
 
+def find_all_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Id]:
+    """Ids of the rows, all of which are in `items`.
+
+    Raises:
+        CorruptFileError: one of them has no name.
+    """
+    names = find_ids(connection, [row for row in rows if row >= FIRST_NAMED_ROW])
+    try:
+        return [row if row < FIRST_NAMED_ROW else names[row] for row in rows]
+    except KeyError as error:
+        raise CorruptFileError(f"row {error} of the store has no id; restore the folder from a copy") from error
+
+
 def write_names(connection: sqlite3.Connection, names: dict[Id, int]) -> None:
     """Nothing; the ids then have these row numbers."""
     connection.executemany(
@@ -80,7 +93,7 @@ def write_items(
     connection.executemany(
         _UPSERT,
         [
-            (row, code, embedding, payload, changed, row_checksum(row, code, embedding, payload))
+            (row, code, embedding, payload, changed, row_checksum(row, code, embedding, payload, changed))
             for row, code, embedding, payload in zip(rows, codes, all_embeddings, all_payloads, strict=False)
         ],
     )
@@ -90,7 +103,10 @@ def delete_items(connection: sqlite3.Connection, rows: Sequence[int], *, changed
     """Nothing; the items are then gone."""
     connection.executemany("DELETE FROM items WHERE row = ?", ((row,) for row in rows))
     connection.executemany("DELETE FROM names WHERE row = ?", ((row,) for row in rows if row >= FIRST_NAMED_ROW))
-    connection.executemany("INSERT OR REPLACE INTO deleted VALUES (?, ?)", ((row, changed) for row in rows))
+    connection.executemany(
+        "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
+        ((row, changed, trace_checksum(row, changed)) for row in rows),
+    )
 
 
 def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[int]:
@@ -98,8 +114,26 @@ def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[i
     return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
 
 
+def read_deleted(connection: sqlite3.Connection, *, after: int) -> list[int]:
+    """Rows that were deleted after a change and are not there again.
+
+    Raises:
+        CorruptFileError: a trace of one of them is damaged.
+    """
+    gone = []
+    sql = """
+        SELECT row, changed, checksum FROM deleted INDEXED BY deleted_by_change
+        WHERE changed > ? AND NOT EXISTS (SELECT 1 FROM items WHERE items.row = deleted.row)
+    """
+    for row, changed, checksum in connection.execute(sql, (after,)):
+        if trace_checksum(row, changed) != checksum:
+            raise CorruptFileError(f"the trace of deleted row {row} is damaged: its checksum is wrong; restore a copy")
+        gone.append(row)
+    return gone
+
+
 # As it lies in the file, payload is checked before it is believed to be text.
-_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), checksum FROM items"
+_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), changed, checksum FROM items"
 
 
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
@@ -112,16 +146,27 @@ def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[in
 
 
 def scan_records(
-    connection: sqlite3.Connection, condition: str, parameters: Sequence[Any], *, changed_after: int = 0
+    connection: sqlite3.Connection, condition: str = "TRUE", parameters: Sequence[Any] = ()
 ) -> Iterator[list[Record]]:
-    """All rows that meet a condition, in blocks.
+    """All rows that meet a condition, ascending, in blocks.
 
     Raises:
         CorruptFileError: one of them is damaged.
     """
-    order = "changed > ? AND" if changed_after else ""
-    values = [changed_after, *parameters] if changed_after else parameters
-    cursor = connection.execute(f"{_COLUMNS} WHERE {order} ({condition}) ORDER BY row", values)
+    yield from _blocks(connection.execute(f"{_COLUMNS} WHERE {condition} ORDER BY row", parameters))
+
+
+def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[list[Record]]:
+    """All rows that were written after a change, in blocks.
+
+    Raises:
+        CorruptFileError: one of them is damaged.
+    """
+    # Left to itself, SQLite reads the whole table.
+    yield from _blocks(connection.execute(f"{_COLUMNS} INDEXED BY items_by_change WHERE changed > ?", (after,)))
+
+
+def _blocks(cursor: sqlite3.Cursor) -> Iterator[list[Record]]:
     while block := cursor.fetchmany(_FETCHED_ROWS):
         yield list(_checked(block))
 
@@ -144,10 +189,12 @@ def _checked(records: Iterable[Any]) -> Iterator[Record]:
         yield record[:4]
 
 
-def _is_whole(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, checksum: int) -> bool:
+def _is_whole(
+    row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int, checksum: int
+) -> bool:
     try:
-        return row_checksum(row, code, embedding, payload) == checksum
-    except (AttributeError, TypeError):
+        return row_checksum(row, code, embedding, payload, changed) == checksum
+    except TypeError:
         # Damage may have changed a column's type.
         return False
 

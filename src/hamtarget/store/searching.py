@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from hamtarget.search import Hits
+from hamtarget.search import Hits, MultiIndex
 from hamtarget.store.filters import Filter, where
 from hamtarget.store.rows import look_up
 
@@ -21,23 +20,25 @@ _FIRST_FACTOR = 4
 _FACTOR = 8
 
 
-def rows_for_search(connection: sqlite3.Connection, n_rows: int, filter: Filter, *, search: Callable[[], Hits]) -> Rows:
-    """Rows that pass, among them all that a search within a radius finds; `search` gives its hits without a limit."""
-    found = np.unique(search().ids)
-    if _LOOK_UP_COST * len(found) >= n_rows:
+def rows_for_search(
+    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, codes: ArrayLike, radius: int | None
+) -> Rows:
+    """Rows that pass, among them all of those that are within the radius of one of the codes."""
+    found = np.unique(_batch(index.search(np.atleast_2d(codes), radius)).ids)
+    if _LOOK_UP_COST * len(found) >= len(index):
         return passing_rows(connection, filter)
     return _passing_of(connection, found, filter)
 
 
 def rows_for_nearest(
-    connection: sqlite3.Connection, n_rows: int, filter: Filter, k: int, *, nearest: Callable[[int], Hits]
+    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, codes: ArrayLike, k: int
 ) -> Rows:
-    """Rows that pass, among them the k nearest of each query; `nearest` gives as many rows as it is asked for."""
+    """Rows that pass, among them the k of them that are nearest to each of the codes."""
     asked = _FIRST_FACTOR * k
-    while _LOOK_UP_COST * asked < n_rows:
-        hits = nearest(asked)
+    while _LOOK_UP_COST * asked < len(index):
+        hits = _batch(index.nearest(np.atleast_2d(codes), asked))
         found = np.unique(hits.ids)
-        if _LOOK_UP_COST * len(found) >= n_rows:
+        if _LOOK_UP_COST * len(found) >= len(index):
             break
         passing = _passing_of(connection, found, filter)
         before = np.concatenate(([0], np.cumsum(np.isin(hits.ids, passing))))
@@ -52,6 +53,12 @@ def passing_rows(connection: sqlite3.Connection, filter: Filter) -> Rows:
     condition, parameters = where(filter)
     rows = connection.execute(f"SELECT row FROM items WHERE {condition} ORDER BY row", parameters)
     return np.fromiter((row for (row,) in rows), np.int64)
+
+
+def _batch(hits: object) -> Hits:
+    if not isinstance(hits, Hits):
+        raise TypeError("a batch of codes gives a batch of hits")
+    return hits
 
 
 def _passing_of(connection: sqlite3.Connection, rows: Rows, filter: Filter) -> Rows:

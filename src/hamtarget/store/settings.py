@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import get_args
 
-from hamtarget.codes import check_n_bits, check_radius
-from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.search import Embeddings
+from hamtarget.codes import check_n_bits
+from hamtarget.errors import CorruptFileError, DtypeError, InputError
+from hamtarget.protocol import TrainedEncoder
+from hamtarget.search import Embeddings, MultiIndex
 from hamtarget.store.database import Durability
 
+_CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.
 _RADIUS = 2
 
@@ -23,7 +26,7 @@ class Settings:
     Attributes:
         n_bits: bits of a code.
         radius: what a search without a radius of its own looks within.
-        substrings: number of tables of the index; None: radius + 1.
+        substrings: number of tables of the index.
         embeddings: what embeddings are kept with the codes, if any.
         durability: whether a put waits for the disk ("full") or for the operating system ("os").
         has_encoder: whether the folder holds an encoder.
@@ -31,14 +34,15 @@ class Settings:
 
     n_bits: int
     radius: int
-    substrings: int | None = None
+    substrings: int
     embeddings: Embeddings | None = None
     durability: Durability = "full"
     has_encoder: bool = False
 
     def as_texts(self) -> dict[str, str]:
-        """Every setting by name, as JSON."""
-        return {name: json.dumps(value) for name, value in asdict(self).items()}
+        """Every setting by name, as JSON; and the checksum of all of them."""
+        texts = {name: json.dumps(value) for name, value in asdict(self).items()}
+        return {**texts, _CHECKSUM: _checksum(texts)}
 
 
 def read_settings(connection: sqlite3.Connection) -> Settings:
@@ -48,15 +52,22 @@ def read_settings(connection: sqlite3.Connection) -> Settings:
         CorruptFileError: they are not those of a store.
     """
     try:
-        found = {name: json.loads(text) for name, text in connection.execute("SELECT name, value FROM settings")}
+        texts = dict(connection.execute("SELECT name, value FROM settings"))
+        if texts.pop(_CHECKSUM) != _checksum(texts):
+            raise ValueError("their checksum is wrong")
+        found = {name: json.loads(text) for name, text in texts.items()}
         embeddings = found.pop("embeddings")
         return Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"the settings of the store are damaged ({error}); restore the folder") from error
 
 
+def _checksum(texts: dict[str, str]) -> str:
+    return str(zlib.crc32(repr(sorted(texts.items())).encode()))
+
+
 def choose_settings(
-    encoder: Any,
+    encoder: TrainedEncoder | None,
     *,
     n_bits: int | None,
     radius: int | None,
@@ -69,18 +80,22 @@ def choose_settings(
     Raises:
         InputError: something is missing, out of range, or contradicts the encoder.
     """
-    if encoder is None and n_bits is None:
+    if encoder is not None:
+        if not isinstance(encoder, TrainedEncoder):
+            raise DtypeError(f"encoder is {encoder!r}; expected one that can be saved and opened again, as HashEncoder")
+        if n_bits not in (None, encoder.n_bits):
+            raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")
+        n_bits = encoder.n_bits
+    if n_bits is None:
         raise InputError("neither encoder nor n_bits is given; a store needs one of them")
-    if encoder is not None and n_bits not in (None, encoder.n_bits):
-        raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")
-    n_bits = check_n_bits(encoder.n_bits if n_bits is None else n_bits)
+    n_bits = check_n_bits(n_bits)
     if radius is None:
-        trained = getattr(encoder, "radius", None)
+        trained = None if encoder is None else encoder.radius
         # Of several targets, the smallest is the one that a look-up in tables suits best.
         radius = min(trained) if isinstance(trained, tuple | list) else _RADIUS if trained is None else trained
         radius = min(radius, n_bits - 1)
     if durability not in get_args(Durability):
         raise InputError(f"durability is {durability!r}; expected 'full' or 'os'")
-    return Settings(
-        n_bits, check_radius(radius, n_bits), substrings, embeddings, durability, has_encoder=encoder is not None
-    )
+    # An empty index knows what settings there can be.
+    index = MultiIndex(n_bits, radius, substrings=substrings, embeddings=embeddings)
+    return Settings(n_bits, radius, index.substrings, embeddings, durability, has_encoder=encoder is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -16,25 +15,25 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import check_radius
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import InputError
-from hamtarget.protocol import Progress
+from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.creation import ENCODER_NAME, create_folder
 from hamtarget.store.database import Durability
-from hamtarget.store.duplicates import close_pairs, connected
+from hamtarget.store.duplicates import close_groups, close_pairs
 from hamtarget.store.engine import Engine
-from hamtarget.store.filters import Filter, where
+from hamtarget.store.filters import Filter
 from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.items import FIRST_NAMED_ROW, Item, Payload, check_id, check_ids, item_of
+from hamtarget.store.inspection import store_stats, verify_store
+from hamtarget.store.items import Item, Payload, check_id, check_ids
 from hamtarget.store.live import StoreIndex
+from hamtarget.store.reading import count_items, get_items, scan_items
 from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
-from hamtarget.store.rows import find_ids, find_rows, read_records, scan_records
 from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 from hamtarget.store.settings import choose_settings
-from hamtarget.store.verification import verify_rows
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
-_ITEMS_AT_ONCE = 4096
+_ITEMS_AT_ONCE = 512
 
 
 class Store:
@@ -48,14 +47,14 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: Any = None
+        self._encoder: TrainedEncoder | None = None
 
     @classmethod
     def create(
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: Any = None,
+        encoder: TrainedEncoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
@@ -148,7 +147,7 @@ class Store:
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> Any:
+    def encoder(self) -> TrainedEncoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:
@@ -171,15 +170,17 @@ class Store:
 
     def __contains__(self, id: object) -> bool:
         """Whether there is an item of this id."""
-        return self.get([check_id(id)])[0] is not None
+        try:
+            wanted = check_id(id)
+        except InputError:
+            return False
+        return self.get([wanted])[0] is not None
 
     def count(self, filter: Filter | None = None) -> int:
         """Number of items, or of those that pass a filter."""
         if not filter:
             return len(self)
-        condition, parameters = where(filter)
-        sql = f"SELECT count(*) FROM items WHERE {condition}"
-        return int(self._engine.read(lambda connection, _: connection.execute(sql, parameters).fetchone()[0]))
+        return self._engine.read(lambda connection, _: count_items(connection, filter))
 
     def put(self, items: Iterable[Item]) -> int:
         """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
@@ -201,7 +202,7 @@ class Store:
 
     def put_rows(
         self,
-        ids: Sequence[Id] | NDArray[Any],
+        ids: Iterable[Id] | NDArray[Any],
         *,
         codes: ArrayLike | None = None,
         inputs: Any = None,
@@ -232,7 +233,7 @@ class Store:
         with self._engine.write() as writing:
             writing.put(batch)
 
-    def delete(self, ids: Sequence[Id] | NDArray[Any]) -> int:
+    def delete(self, ids: Iterable[Id] | NDArray[Any]) -> int:
         """How many of the ids were there; they are then gone, on disk too.
 
         Raises:
@@ -252,23 +253,16 @@ class Store:
         with self._engine.write():
             yield
 
-    def get(self, ids: Sequence[Id] | NDArray[Any]) -> list[Item | None]:
+    def get(self, ids: Iterable[Id] | NDArray[Any]) -> list[Item | None]:
         """The items of these ids, None for those that are not there.
 
         Raises:
             CorruptFileError: an item is damaged.
         """
         checked = check_ids(ids)
+        return self._engine.read(lambda connection, _: get_items(connection, checked, self.embeddings))
 
-        def look(connection: sqlite3.Connection, _: StoreIndex) -> list[Item | None]:
-            rows = find_rows(connection, checked)
-            records = read_records(connection, list(rows.values()))
-            found = {id: item_of(id, records[row], self.embeddings) for id, row in rows.items() if row in records}
-            return [found.get(id) for id in checked]
-
-        return self._engine.read(look)
-
-    def payloads(self, ids: Sequence[Id] | NDArray[Any]) -> list[Any]:
+    def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
         """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
         return [None if item is None else item.payload for item in self.get(ids)]
 
@@ -278,12 +272,8 @@ class Store:
         Raises:
             CorruptFileError: an item is damaged.
         """
-        condition, parameters = where(filter or {})
         with self._engine.reading() as connection:
-            for block in scan_records(connection, condition, parameters):
-                names = find_ids(connection, [record[0] for record in block if record[0] >= FIRST_NAMED_ROW])
-                for record in block:
-                    yield item_of(names.get(record[0], record[0]), record, self.embeddings)
+            yield from scan_items(connection, filter, self.embeddings)
 
     def search(
         self,
@@ -325,15 +315,9 @@ class Store:
 
         if not filter:
             return self._engine.search(look)
-        batch = np.atleast_2d(codes)
-
-        def look_filtered(connection: sqlite3.Connection, index: StoreIndex) -> Any:
-            def hits() -> Any:
-                return index.search(batch, radius, threads=threads)
-
-            return look(index, rows_for_search(connection, len(index), filter, search=hits))
-
-        return self._engine.search_in_step(look_filtered)
+        return self._engine.search_in_step(
+            lambda connection, index: look(index, rows_for_search(connection, index, filter, codes, radius))
+        )
 
     def nearest(
         self,
@@ -354,15 +338,9 @@ class Store:
 
         if not filter:
             return self._engine.search(look)
-        batch = np.atleast_2d(codes)
-
-        def look_filtered(connection: sqlite3.Connection, index: StoreIndex) -> Any:
-            def hits(asked: int) -> Any:
-                return index.nearest(batch, asked, threads=threads)
-
-            return look(index, rows_for_nearest(connection, len(index), filter, k, nearest=hits))
-
-        return self._engine.search_in_step(look_filtered)
+        return self._engine.search_in_step(
+            lambda connection, index: look(index, rows_for_nearest(connection, index, filter, codes, k))
+        )
 
     def near_duplicates(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
@@ -374,20 +352,18 @@ class Store:
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
         for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
-            left, right = self._engine.ids_of(a), self._engine.ids_of(b)
-            if left is not None and right is not None:
-                yield from map(Pair, left.tolist(), right.tolist(), distances.tolist())
+            ids = self._engine.ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
 
     def duplicate_groups(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> list[list[Id]]:
         """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        index = self._engine.index
-        rows = np.fromiter(index, np.int64, len(index))
-        groups = connected(rows, close_pairs(index, within, threads=threads, progress=progress))
-        named = (self._engine.ids_of(np.array(group, dtype=np.int64)) for group in groups)
-        return [ids.tolist() for ids in named if ids is not None]
+        groups = close_groups(self._engine.index, within, threads=threads, progress=progress)
+        return [ids for group in groups if len(ids := list(self._engine.ids_of(group).values())) > 1]
 
     def compact(self) -> None:
         """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
@@ -398,26 +374,25 @@ class Store:
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
         """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
-        return self._engine.read(lambda connection, index: verify_rows(connection, index, progress=progress))
+        settings = self._engine.settings
+        return self._engine.read(
+            lambda connection, index: verify_store(connection, index, self.path, settings, progress=progress)
+        )
 
     def stats(self) -> StoreStats:
         """How much there is of everything."""
-        return self._engine.read(self._stats)
-
-    def _stats(self, connection: sqlite3.Connection, index: StoreIndex) -> StoreStats:
-        sequence, saved = connection.execute("SELECT sequence, snapshot_sequence FROM state").fetchone()
-        disk_bytes = sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
-        return StoreStats(len(index), sequence, self.n_bits, self.radius, saved, index.memory, disk_bytes)
+        return self._engine.read(
+            lambda connection, index: store_stats(connection, index, self.path, self._engine.settings)
+        )
 
     def _queries(
         self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
     ) -> tuple[ArrayLike, ArrayLike | None]:
         """Codes and, if hits are to be re-ranked, embeddings of what is looked for."""
         if (query is None) == (code is None):
-            raise InputError("give either a query or a code, one of them")
-        if query is None:
-            return code, embedding  # type: ignore[return-value]
+            raise InputError("query and code are both given or both missing; give one of them")
+        if code is not None:
+            return code, embedding
         batch, one = as_batch(self.encoder, query)
-        needed = self.embeddings if rerank is not None and embedding is None else None
-        codes, made = encode(self.encoder, batch, needed)
+        codes, made = encode(self.encoder, batch, None if rerank is None or embedding is not None else self.embeddings)
         return codes[0] if one else codes, made if embedding is None else embedding

@@ -6,15 +6,18 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 
 from hamtarget.errors import WriteError
 from hamtarget.store.batches import Batch
+from hamtarget.store.database import translated
 from hamtarget.store.items import byte_rows
 from hamtarget.store.live import Change, Delete, Put
 from hamtarget.store.results import Id
 from hamtarget.store.rows import delete_items, find_rows, read_existing, write_items, write_names
+from hamtarget.store.state import read_state, write_state
 
 
 class Writing:
@@ -25,19 +28,25 @@ class Writing:
         changes: what the index has to follow.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
         self._connection = connection
-        last, self._next_row = connection.execute("SELECT sequence, next_row FROM state").fetchone()
-        self.sequence: int = last + 1
+        self._file = file
+        self._state = read_state(connection)
+        self._next_row = self._state.next_row
+        self.sequence = self._state.sequence + 1
         self.changes: list[Change] = []
 
     @contextmanager
     def part(self) -> Iterator[None]:
         """A part of the transaction: if anything is raised in it, all of it is undone, and the rest stays."""
         n_changes, next_row = len(self.changes), self._next_row
-        self._connection.execute("SAVEPOINT part")
+        with translated(self._file):
+            self._check_open()
+            self._connection.execute("SAVEPOINT part")
         try:
             yield
+            with translated(self._file):
+                self._connection.execute("RELEASE part")
         except BaseException:
             # A full disk has undone the whole transaction; `finish` then refuses to commit.
             if self._connection.in_transaction:
@@ -46,29 +55,30 @@ class Writing:
             del self.changes[n_changes:]
             self._next_row = next_row
             raise
-        self._connection.execute("RELEASE part")
 
     def put(self, batch: Batch) -> None:
         """Nothing; the items are then part of the transaction, in place of those with the same ids."""
-        self._check_open()
         batch = batch.without_repeats()
-        rows = self._rows(batch.ids)
-        write_items(
-            self._connection,
-            rows,
-            byte_rows(batch.codes),
-            None if batch.embeddings is None else byte_rows(batch.embeddings),
-            batch.payloads,
-            changed=self.sequence,
-        )
+        with translated(self._file):
+            self._check_open()
+            rows = self._rows(batch.ids)
+            write_items(
+                self._connection,
+                rows,
+                byte_rows(batch.codes),
+                None if batch.embeddings is None else byte_rows(batch.embeddings),
+                batch.payloads,
+                changed=self.sequence,
+            )
         self.changes.append(Put(np.array(rows, dtype=np.int64), batch.codes, batch.embeddings))
 
     def delete(self, ids: list[Id]) -> int:
         """How many of the ids were there; they are then gone."""
-        self._check_open()
-        rows = read_existing(self._connection, list(find_rows(self._connection, ids).values()))
-        if rows:
+        with translated(self._file):
+            self._check_open()
+            rows = read_existing(self._connection, list(find_rows(self._connection, ids).values()))
             delete_items(self._connection, rows, changed=self.sequence)
+        if rows:
             self.changes.append(Delete(np.array(rows, dtype=np.int64)))
         return len(rows)
 
@@ -81,7 +91,7 @@ class Writing:
         self._check_open()
         if not self.changes:
             return
-        self._connection.execute("UPDATE state SET sequence = ?, next_row = ?", (self.sequence, self._next_row))
+        write_state(self._connection, self._state._replace(sequence=self.sequence, next_row=self._next_row))
 
     def _check_open(self) -> None:
         if not self._connection.in_transaction:

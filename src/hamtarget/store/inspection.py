@@ -1,18 +1,22 @@
-"""Checking a store: the database by SQLite, every row by its checksum, the index by the rows."""
+"""Looking into a store: how much there is, and whether database, checksums, rows and index are as they should be."""
 
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import numpy as np
 
 from hamtarget.errors import HamtargetError
 from hamtarget.protocol import Progress
 from hamtarget.search import MultiIndex
-from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum
+from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.live import put_of
-from hamtarget.store.results import StoreReport
+from hamtarget.store.results import StoreReport, StoreStats
 from hamtarget.store.rows import scan_unchecked
+from hamtarget.store.settings import Settings
+from hamtarget.store.snapshot import read_snapshot
+from hamtarget.store.state import read_state
 
 _MOST_TOLD = 100
 
@@ -28,7 +32,23 @@ class _Problems:
             self.first.append(problem)
 
 
-def verify_rows(connection: sqlite3.Connection, index: MultiIndex, *, progress: Progress | None) -> StoreReport:
+def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings) -> StoreStats:
+    """How much there is of everything."""
+    state = read_state(connection)
+    return StoreStats(
+        items=len(index),
+        sequence=state.sequence,
+        n_bits=settings.n_bits,
+        radius=settings.radius,
+        snapshot_sequence=state.snapshot_sequence,
+        index_bytes=index.memory,
+        disk_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+    )
+
+
+def verify_store(
+    connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings, *, progress: Progress | None
+) -> StoreReport:
     """What is wrong with the database that the connection sees, or with the index, which must be at the same change."""
     problems = _Problems()
     n_items = 0
@@ -38,6 +58,10 @@ def verify_rows(connection: sqlite3.Connection, index: MultiIndex, *, progress: 
                 problems.tell(f"SQLite: {line}")
         n_items = _compare(connection, index, problems, progress)
         _check_names(connection, problems)
+        _check_traces(connection, problems)
+        snapshot = read_state(connection).snapshot
+        if snapshot is not None and read_snapshot(folder / snapshot, settings) is None:
+            problems.tell(f"the saved index {snapshot} is damaged or missing; the next opening makes a new one")
     except (sqlite3.Error, HamtargetError) as error:
         problems.tell(f"the database cannot be read to its end: {error}")
     return StoreReport(n_items, tuple(problems.first), problems.count)
@@ -67,6 +91,12 @@ def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Probl
     if len(index) != seen:
         problems.tell(f"the index has {len(index):,} rows, the database {seen:,}")
     return seen
+
+
+def _check_traces(connection: sqlite3.Connection, problems: _Problems) -> None:
+    for row, changed, checksum in connection.execute("SELECT row, changed, checksum FROM deleted"):
+        if trace_checksum(row, changed) != checksum:
+            problems.tell(f"row {row} of deleted does not have its checksum")
 
 
 def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:

@@ -1,0 +1,90 @@
+"""Another notion of similarity: an image and its altered copy are similar, two images of a class are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.data import Sample
+from hamtarget.demo.walk import new_store
+from hamtarget.learn import HashEncoder, Progress
+
+N_BITS = 64
+RADIUS = 4
+_PLANTED = 100
+
+
+@dataclass(frozen=True)
+class DuplicateCount:
+    """What looking for planted copies among the images found.
+
+    Attributes:
+        planted: altered copies among the images.
+        found: of them, those within the radius of their original.
+        other_pairs: pairs of images within the radius, none a copy of the other.
+        all_pairs: pairs of images there are.
+        shown: (original, its copy) numbers among `images`, a few that were found.
+        images: all that was searched, the copies last.
+    """
+
+    planted: int
+    found: int
+    other_pairs: int
+    all_pairs: int
+    shown: tuple[tuple[int, int], ...]
+    images: NDArray[np.uint8]
+
+
+def altered(images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Copies that are brighter or darker, with noise."""
+    light = rng.uniform(0.8, 1.1, (len(images), 1, 1))
+    return np.clip(images * light + rng.normal(0, 8, images.shape), 0, 255).astype(np.uint8)
+
+
+def find_duplicates(
+    folder: Path,
+    sample: Sample,
+    *,
+    steps: int,
+    seed: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> DuplicateCount:
+    """How many planted copies are found by codes that learned from other copies of the same images.
+
+    Args:
+        folder: where a store of the images and the copies is made.
+        sample: the images.
+        steps: batches to train on.
+        seed: of everything that is random.
+        progress: called with how far training is.
+    """
+    rng = np.random.default_rng(seed)
+    n_images = len(sample.images)
+    encoder = HashEncoder(N_BITS, RADIUS, dissimilar_weight=3000.0, steps=steps, group_size=2, width=128, seed=seed)
+    rows = np.concatenate([sample.images, altered(sample.images, rng)])
+    encoder.fit(_flat(rows), np.tile(np.arange(n_images), 2), progress=progress)
+
+    originals = np.sort(rng.permutation(n_images)[:_PLANTED])
+    images = np.concatenate([sample.images, altered(sample.images[originals], rng)])
+    copies = np.arange(n_images, len(images))
+    with new_store(folder, encoder) as store:
+        store.put_rows(np.arange(len(images)), inputs=_flat(images))
+        pairs = {(int(pair.a), int(pair.b)) for pair in store.near_duplicates(RADIUS)}
+    planted = list(zip(originals.tolist(), copies.tolist(), strict=True))
+    found = [pair for pair in planted if pair in pairs]
+    return DuplicateCount(
+        planted=len(planted),
+        found=len(found),
+        other_pairs=len(pairs) - len(found),
+        all_pairs=len(images) * (len(images) - 1) // 2,
+        shown=tuple(found[:: max(1, len(found) // 5)][:5]),
+        images=images,
+    )
+
+
+def _flat(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return images.reshape(len(images), -1)
