@@ -30,6 +30,10 @@ class SignEncoder:
     def encode(self, inputs):
         return np.packbits(self.logits(inputs) > 0, axis=1, bitorder="little")
 
+    def embedding(self, inputs):
+        logits = self.logits(inputs)
+        return logits / np.linalg.norm(logits, axis=1, keepdims=True)
+
     def save(self, folder):
         folder.mkdir()
 

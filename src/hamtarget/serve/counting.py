@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.search import Costs
+from hamtarget.search import Costs, Hits, MultiIndex
 from hamtarget.store import Id, Store, StoreHits
 from hamtarget.store.filters import Filter
-from hamtarget.store.live import StoreIndex
 from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 
 
@@ -22,13 +21,13 @@ class Look:
 
     Attributes:
         radius: bits within which hits lie; None: the nearest are looked for.
-        limit: most hits of a query; None: all.
+        limit: most hits of a query.
         rerank: so many of them, by embedding.
         filter: what their payloads must say.
     """
 
     radius: int | None
-    limit: int | None
+    limit: int
     rerank: int | None = None
     filter: Filter | None = None
 
@@ -47,51 +46,32 @@ class CountingStore(Store):
             embeddings: of the queries, where hits are to be re-ranked.
             threads: the queries are shared among so many.
         """
-        costs: list[Costs] = []
+        # A search that meets a change is done again; what counts is the last time.
+        counted: list[_CountedIndex] = []
 
-        def find(index: StoreIndex, limit: int | None, *, rows: Rows | None = None, rank: bool = True) -> Any:
-            rerank, queries = (look.rerank, embeddings) if rank else (None, None)
+        def find(index: _CountedIndex, rows: Rows | None = None) -> Hits:
+            counted.append(index)
+            more: dict[str, Any] = {"filter": rows, "rerank": look.rerank, "queries": embeddings, "threads": threads}
             if look.radius is None:
-                hits: Any = index.nearest(
-                    codes, limit or 1, filter=rows, rerank=rerank, queries=queries, threads=threads, cost=True
-                )
-            else:
-                hits = index.search(
-                    codes,
-                    look.radius,
-                    limit=limit,
-                    filter=rows,
-                    rerank=rerank,
-                    queries=queries,
-                    threads=threads,
-                    cost=True,
-                )
-            costs.append(hits.costs)
-            return hits
+                return index.nearest(codes, look.limit, **more)
+            return index.search(codes, look.radius, limit=look.limit, **more)
 
-        def find_all(index: StoreIndex) -> Any:
-            # A search that met a change is done again; what counts is the last time.
-            costs.clear()
-            return find(index, look.limit)
+        def find_all(index: MultiIndex) -> Hits:
+            return find(_CountedIndex(index))
 
-        def find_filtered(connection: Any, index: StoreIndex) -> Any:
-            costs.clear()
-            wanted = look.filter or {}
+        def find_filtered(connection: Any, index: MultiIndex) -> Hits:
+            watched = _CountedIndex(index)
+            as_index = cast(MultiIndex, watched)
             if look.radius is None:
-                rows = rows_for_nearest(
-                    connection, len(index), wanted, look.limit or 1, nearest=lambda k: find(index, k, rank=False)
-                )
+                rows = rows_for_nearest(connection, as_index, look.filter or {}, codes, look.limit)
             else:
-                rows = rows_for_search(connection, len(index), wanted, search=lambda: find(index, None, rank=False))
-            return find(index, look.limit, rows=rows)
+                rows = rows_for_search(connection, as_index, look.filter or {}, codes, look.radius)
+            return find(watched, rows)
 
-        if look.filter:
-            found = self._engine.search_in_step(find_filtered)
-        else:
-            found = self._engine.search(find_all)
+        found = self._engine.search_in_step(find_filtered) if look.filter else self._engine.search(find_all)
         if not isinstance(found, StoreHits):
             raise TypeError("a batch of queries gave the hits of one")
-        return found, _sum(costs)
+        return found, counted[-1].costs
 
     def sample(self, n_rows: int, n_ids: int, seed: int = 0) -> tuple[Codes, list[Id]]:
         """Codes of so many items, drawn without repeats, and ids of some of them; of all where there are fewer."""
@@ -102,7 +82,7 @@ class CountingStore(Store):
         rows = np.array([row for row in rows.tolist() if row in index], dtype=np.int64)
         found = index.get(rows)
         ids = self._engine.ids_of(rows[:n_ids])
-        return found[0] if isinstance(found, tuple) else found, [] if ids is None else ids.tolist()
+        return found[0] if isinstance(found, tuple) else found, list(ids.values())
 
     @property
     def index_memory(self) -> int:
@@ -115,8 +95,31 @@ class CountingStore(Store):
         return self._engine.index.substrings
 
 
-def _sum(costs: list[Costs]) -> Costs:
-    """What a query took in all: with a filter, there may be several searches."""
-    if len(costs) == 1:
-        return costs[0]
-    return Costs(*(sum(getattr(cost, name) for cost in costs) for name in ("buckets", "candidates", "comparisons")))
+class _CountedIndex:
+    """An index that adds up what its searches of one batch take: with a filter, there may be several."""
+
+    def __init__(self, index: MultiIndex) -> None:
+        self.index = index
+        self._costs: list[Costs] = []
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def search(self, codes: ArrayLike, radius: int | None = None, **more: Any) -> Hits:
+        return self._counted(self.index.search(codes, radius, cost=True, **more))
+
+    def nearest(self, codes: ArrayLike, k: int, **more: Any) -> Hits:
+        return self._counted(self.index.nearest(codes, k, cost=True, **more))
+
+    @property
+    def costs(self) -> Costs:
+        if len(self._costs) == 1:
+            return self._costs[0]
+        names = ("buckets", "candidates", "comparisons")
+        return Costs(*(np.sum([getattr(cost, name) for cost in self._costs], axis=0) for name in names))
+
+    def _counted(self, hits: object) -> Hits:
+        if not isinstance(hits, Hits) or hits.costs is None:
+            raise TypeError("a batch of queries gave the hits of one")
+        self._costs.append(hits.costs)
+        return hits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -223,7 +223,7 @@ class Work:
         return answers
 
     def _outcome(self, job: SearchJob, hits: StoreHits, costs: Costs, ms: float) -> SearchOutcome:
-        items = self.store.get(hits.ids.tolist()) if job.items and len(hits.ids) else []
+        items = self.store.get(hits.ids.tolist()) if job.items and len(hits.rows) else []
         histogram = None
         if job.histogram:
             sample = self.sampler.sample()
@@ -241,8 +241,12 @@ def _hits_of(hits: StoreHits, queries: slice) -> StoreHits:
     offsets = hits.offsets[queries.start : queries.stop + 1]
     here = slice(int(offsets[0]), int(offsets[-1]))
     closeness = hits.embedding_distances
-    return StoreHits(
-        offsets - offsets[0], hits.ids[here], hits.distances[here], None if closeness is None else closeness[here]
+    return replace(
+        hits,
+        offsets=offsets - offsets[0],
+        rows=hits.rows[here],
+        distances=hits.distances[here],
+        embedding_distances=None if closeness is None else closeness[here],
     )
 
 
