@@ -3,6 +3,7 @@
 import base64
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -102,6 +103,30 @@ def test_a_full_service_says_come_again(tmp_path, monkeypatch):
         assert busy.value.retry_after == 1
         gate.set()
         assert sorted(answer.result().status for answer in asked) == [200] * 3 + [503] * 5
+
+
+def test_bodies_of_all_requests_together_have_a_bound(tmp_path, caplog):
+    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    with service(store, max_held_bytes=1_000_000) as call:
+
+        def large():
+            return call.post("/v1/search", b" " * 400_000, **{"Content-Type": "application/json"})
+
+        def comes_to(status):
+            deadline = time.monotonic() + 10
+            while (answer := large()).status != status and time.monotonic() < deadline:
+                time.sleep(0.02)
+            return answer
+
+        head = "POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000\r\n\r\n"
+        assert large().kind == "json"
+        with socket.create_connection((call.host, call.port)) as first:
+            first.sendall(head.encode() + b" " * 800_000)
+            assert comes_to(503).kind == "busy"
+            assert call.post("/v1/search", {"code": "00" * 8}).status == 200
+        # Whoever has gone holds nothing, and is no failure of the service.
+        assert comes_to(400).kind == "json"
+    assert caplog.text == ""
 
 
 def test_a_request_has_a_deadline(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,10 +51,10 @@ class CountingStore(Store):
 
         def find(index: _CountedIndex, rows: Rows | None = None) -> Hits:
             counted.append(index)
-            more: dict[str, Any] = {"filter": rows, "rerank": look.rerank, "queries": embeddings, "threads": threads}
-            if look.radius is None:
-                return index.nearest(codes, look.limit, **more)
-            return index.search(codes, look.radius, limit=look.limit, **more)
+            how = _How(look.limit, rows, look.rerank, embeddings, threads)
+            return (
+                index.nearest(codes, look.limit, how) if look.radius is None else index.search(codes, look.radius, how)
+            )
 
         def find_all(index: MultiIndex) -> Hits:
             return find(_CountedIndex(index))
@@ -95,21 +95,39 @@ class CountingStore(Store):
         return self._engine.index.substrings
 
 
+class _How(NamedTuple):
+    """The rest of what the index is told."""
+
+    limit: int | None = None
+    filter: Rows | None = None
+    rerank: int | None = None
+    queries: NDArray[Any] | None = None
+    threads: int = 1
+
+
 class _CountedIndex:
     """An index that adds up what its searches of one batch take: with a filter, there may be several."""
 
     def __init__(self, index: MultiIndex) -> None:
-        self.index = index
+        self._index = index
         self._costs: list[Costs] = []
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self._index)
 
-    def search(self, codes: ArrayLike, radius: int | None = None, **more: Any) -> Hits:
-        return self._counted(self.index.search(codes, radius, cost=True, **more))
+    def search(self, codes: ArrayLike, radius: int | None, how: _How = _How()) -> Hits:  # noqa: B008
+        limit, filter, rerank, queries, threads = how
+        return self._counted(
+            self._index.search(
+                codes, radius, limit=limit, filter=filter, rerank=rerank, queries=queries, threads=threads, cost=True
+            )
+        )
 
-    def nearest(self, codes: ArrayLike, k: int, **more: Any) -> Hits:
-        return self._counted(self.index.nearest(codes, k, cost=True, **more))
+    def nearest(self, codes: ArrayLike, k: int, how: _How = _How()) -> Hits:  # noqa: B008
+        _, filter, rerank, queries, threads = how
+        return self._counted(
+            self._index.nearest(codes, k, filter=filter, rerank=rerank, queries=queries, threads=threads, cost=True)
+        )
 
     @property
     def costs(self) -> Costs:

@@ -6,13 +6,15 @@ import asyncio
 import hmac
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hamtarget.serve.meters import Meters
-from hamtarget.serve.problems import Problem
+from hamtarget.serve.problems import Problem, busy
 from hamtarget.serve.settings import ServiceSettings
 
 ITEMS_PATH = "/v1/items/"
@@ -45,6 +47,7 @@ class Guard:
         self._meters = meters
         self._token = None if settings.token is None else settings.token.encode("ascii")
         self._hosts = settings.allowed_hosts
+        self._held = _Held(settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer of the service, or a refusal."""
@@ -53,7 +56,7 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        body = _Body(scope, receive, self._settings)
+        body = _Body(scope, receive, self._settings, self._held)
         answer = _Answer(send, body)
         if scope["path"].startswith(ITEMS_PATH):
             # An id may hold a slash, as %2F: the parts of the path are told apart before they are decoded.
@@ -64,6 +67,9 @@ class Guard:
                 await self._app(scope, body.receive, answer.send)
         except Problem as problem:
             await self._refuse(problem, scope, receive, answer)
+        except ClientDisconnect:
+            # There is nobody to be told.
+            self._meters.errors.labels("gone").inc()
         except TimeoutError:
             seconds = self._settings.deadline
             late = Problem(504, "deadline", f"the request took more than {seconds:g} s; ask for less, or try again")
@@ -73,6 +79,7 @@ class Guard:
             failed = Problem(500, "internal", "the service failed; its log says why")
             await self._refuse(failed, scope, receive, answer)
         finally:
+            self._held.n_bytes -= body.n_bytes
             route = scope.get("route")
             endpoint = getattr(route, "path", "other")
             self._meters.requests.labels(endpoint, answer.status).inc()
@@ -137,13 +144,22 @@ class _Answer:
         await self._send(message)
 
 
+@dataclass(slots=True)
+class _Held:
+    """Bytes of all bodies that are held in memory, and how many there may be."""
+
+    most: int
+    n_bytes: int = 0
+
+
 class _Body:
     """Gives out a request's body as it comes, as long as it is neither too large nor too slow."""
 
-    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, held: _Held) -> None:
         self._receive = receive
         self._settings = settings
-        self._bytes = 0
+        self._held = held
+        self.n_bytes = 0
         self._late: float | None = None
         lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
         self.is_whole = lengths in ([], [b"0"])
@@ -162,10 +178,13 @@ class _Body:
             seconds = self._settings.read_seconds
             raise Problem(408, "slow", f"the body did not arrive within {seconds:g} s") from None
         if message["type"] == "http.request":
-            self._bytes += len(message.get("body", b""))
+            self.n_bytes += len(message.get("body", b""))
+            self._held.n_bytes += len(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
-            if self._bytes > self._settings.max_body_bytes:
+            if self.n_bytes > self._settings.max_body_bytes:
                 raise _too_large(self._settings)
+            if self._held.n_bytes > self._held.most:
+                raise busy("too many large requests are under way; try again in a moment")
         return message
 
 

@@ -74,6 +74,11 @@ class Service:
     ) -> tuple[SearchOutcome, SearchJob, float]:
         """Hits of one query with their items, the query itself, and milliseconds in the encoder."""
         look = self._look(asked, 1, rerank=asked.rerank)
+        if (asked.payload or asked.codes) and look.limit > self.settings.max_items:
+            most = self.settings.max_items
+            raise Problem(
+                422, "input", f"hits come with payloads or codes {most:,} at a time; ask for fewer, or without"
+            )
         code, embedding, ms = await self._query_code(asked, image)
         if asked.rerank and embedding is None:
             raise Problem(422, "input", "rerank is asked, and the query has no embedding; pass one, or an id or input")

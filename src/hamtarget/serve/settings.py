@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hamtarget.errors import FileError, InputError
@@ -24,10 +24,11 @@ class ServiceSettings:
         writable: whether items may be put and deleted.
         image_folders: the only folders of which images are shown.
         max_body_bytes: of one request, counted as they come.
+        max_held_bytes: of the bodies of all requests that are being read or worked on.
         max_header_bytes: of the head of a request.
         max_pixels: of an image, checked before it is decoded.
         max_queries: queries of one request.
-        max_items: items of one request.
+        max_items: items of one request, or of its answer.
         max_hits: hits of one request, all its queries together; a limit for each query is at most this.
         max_waiting: requests that wait for their turn; what comes on top is told to come again.
         max_connections: open connections.
@@ -44,6 +45,7 @@ class ServiceSettings:
     writable: bool = False
     image_folders: tuple[Path, ...] = ()
     max_body_bytes: int = 8 * 2**20
+    max_held_bytes: int = 256 * 2**20
     max_header_bytes: int = 32 * 2**10
     max_pixels: int = 25_000_000
     max_queries: int = 8192
@@ -72,10 +74,10 @@ class ServiceSettings:
         for folder in self.image_folders:
             if not folder.is_dir():
                 raise FileError(f"{folder} is no folder; expected one of images")
-        for name in ("max_body_bytes", "max_header_bytes", "max_pixels", "max_queries", "max_items", "max_hits"):
-            _check_positive(name, getattr(self, name))
-        for name in ("max_waiting", "max_connections", "deadline", "read_seconds", "drain_seconds", "threads"):
-            _check_positive(name, getattr(self, name))
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if limit.type in ("int", "float") and limit.name != "port" and not value > 0:
+                raise InputError(f"{limit.name} is {value}; expected more than 0")
 
     @property
     def is_loopback(self) -> bool:
@@ -95,8 +97,3 @@ class ServiceSettings:
         if self.host_names:
             return frozenset(name.lower() for name in self.host_names)
         return None
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise InputError(f"{name} is {value}; expected more than 0")
