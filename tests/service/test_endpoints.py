@@ -1,15 +1,21 @@
 """Every endpoint gives what a plain loop over all items gives."""
 
 import base64
+import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from services import N_BITS, N_ITEMS, SignEncoder
+from PIL import Image
+from services import N_BITS, N_ITEMS, SignEncoder, service
 
 from hamtarget.client import Client, Put
 from hamtarget.codes import distances
+from hamtarget.data import fashion_sample
 from hamtarget.errors import InputError, ServiceError
+from hamtarget.serve import CountingStore, sampling
+from hamtarget.serve.demo import demo_encoder
 
 
 def naive(codes, query, radius=None, keep=None):
@@ -115,6 +121,59 @@ def test_vectors_are_encoded_and_hits_ranked_by_embedding(writable, vectors):
     # What the answer says of the query is enough to ask the same again without the encoder.
     again = {"code": answer.json["code"], "embedding": answer.json["embedding"], "radius": 25, "limit": 800}
     assert writable.post("/v1/search", {**again, "rerank": True}).json["hits"] == answer.json["hits"]
+
+
+def test_ranked_queries_at_the_same_time_get_their_own_answers(writable, vectors):
+    def ask(row):
+        asked = {"vector": vectors[row].tolist(), "radius": 20, "limit": 30, "rerank": True}
+        return writable.post("/v1/search", asked).json["hits"]
+
+    alone = [ask(row) for row in range(24)]
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(ask, range(24))) == alone
+    assert [hits[0]["id"] for hits in alone] == [f"v{row}" for row in range(24)]
+
+
+def test_images_are_put_and_searched_with_as_files_and_as_text(tmp_path):
+    encoder = demo_encoder()
+    images = 255 - fashion_sample(40).query_images
+    store = CountingStore.create(tmp_path / "store", encoder=encoder, radius=4, durability="os")
+    with service(store, writable=True) as call:
+        files = []
+        for image in images:
+            file = io.BytesIO()
+            Image.fromarray(image).save(file, "PNG")
+            files.append(file.getvalue())
+        items = [{"id": row, "image": base64.b64encode(file).decode()} for row, file in enumerate(files)]
+        assert call("PUT", "/v1/items", {"items": items}).json == {"items": 40}
+        codes = encoder.encode(images)
+        for row in (0, 13, 39):
+            assert call("GET", f"/v1/items/{row}?kind=integer").json["code"] == codes[row].tobytes().hex()
+            as_text = call.post("/v1/nearest", {"image": items[row]["image"], "k": 40})
+            body = (
+                b'--x\r\nContent-Disposition: form-data; name="request"\r\n\r\n{"k": 40}\r\n'
+                b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+                + files[row]
+                + b"\r\n--x--\r\n"
+            )
+            as_file = call("POST", "/v1/nearest", body, {"Content-Type": "multipart/form-data; boundary=x"})
+            assert pairs(as_text) == pairs(as_file) == naive(codes, codes[row])
+
+
+def test_a_large_store_is_sampled(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr(sampling, "SAMPLE_ROWS", 200)
+    codes, _ = rows
+    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store.put_rows(list(range(N_ITEMS)), codes=codes)
+    with service(store) as call:
+        told = call.post("/v1/search", {"id": 0, "histogram": True}).json["histogram"]
+        assert (told["rows"], told["sampled"]) == (200, True)
+        stats = call("GET", "/v1/stats").json
+        assert stats["sample_rows"] == 200
+        assert len(set(stats["examples"])) == 24
+        share = np.unpackbits(codes, axis=1, bitorder="little").mean(axis=0)
+        # Five standard errors of a share among 200.
+        assert np.abs(np.array(stats["bit_balance"]) - share).max() < 5 * 0.5 / 200**0.5
 
 
 def test_items_are_put_replaced_read_and_deleted(writable, vectors):
