@@ -81,9 +81,9 @@ def _answer(
         "radius": job.look.radius,
         "hits": hits,
         "truncated": job.look.radius is not None and len(hits) == job.look.limit,
-        "buckets": int(outcome.costs.buckets[0]),
-        "candidates": int(outcome.costs.candidates[0]),
-        "comparisons": int(outcome.costs.comparisons[0]),
+        "buckets": outcome.buckets,
+        "candidates": outcome.candidates,
+        "comparisons": outcome.comparisons,
         "took": {"encode_ms": round(encode_ms, 4), "index_ms": round(outcome.ms, 4)},
     }
     if outcome.histogram is not None:
@@ -93,10 +93,10 @@ def _answer(
 
 
 def _batch_answer(outcome: SearchOutcome, *, packed: bool) -> bytes:
-    hits, costs = outcome.hits, outcome.costs
+    hits = outcome.hits
     rest = {
-        "candidates": int(costs.candidates.sum()),
-        "comparisons": int(costs.comparisons.sum()),
+        "candidates": outcome.candidates,
+        "comparisons": outcome.comparisons,
         "index_ms": round(outcome.ms, 4),
     }
     if not packed:

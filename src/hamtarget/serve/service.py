@@ -252,14 +252,10 @@ class Service:
             raise Problem(403, "read_only", "this service does not take changes; it was not started with --writable")
 
     def _count(self, outcome: SearchOutcome) -> None:
-        candidates, comparisons = outcome.costs.candidates, outcome.costs.comparisons
-        if len(candidates) == 1:
-            self.meters.candidates.observe(int(candidates[0]))
-            self.meters.comparisons.observe(int(comparisons[0]))
-        elif len(candidates):
-            # One entry for a batch, its mean: thousands of them would take longer than the search.
-            self.meters.candidates.observe(float(candidates.mean()))
-            self.meters.comparisons.observe(float(comparisons.mean()))
+        # One entry for a batch, its mean: thousands of them would take longer than the search.
+        n_queries = max(1, len(outcome.hits))
+        self.meters.candidates.observe(outcome.candidates / n_queries)
+        self.meters.comparisons.observe(outcome.comparisons / n_queries)
 
 
 def packed_array(array: NDArray[Any], kind: str) -> bytes:

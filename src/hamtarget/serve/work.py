@@ -60,14 +60,16 @@ class SearchOutcome:
 
     Attributes:
         hits: of its queries.
-        costs: of its queries.
+        buckets, candidates, comparisons: what all of its queries took.
         ms: in the index, for the whole batch.
         items: of the hits, if they were wanted; None for one that has gone meanwhile.
         histogram: items at each distance, if wanted; and whether they are all items.
     """
 
     hits: StoreHits
-    costs: Costs
+    buckets: int
+    candidates: int
+    comparisons: int
     ms: float
     items: list[Item | None] = field(default_factory=list)
     histogram: tuple[NDArray[np.int64], bool] | None = None
@@ -228,7 +230,15 @@ class Work:
         if job.histogram:
             sample = self.sampler.sample()
             histogram = sample.histogram(job.codes[:1], self.store.n_bits), sample.is_whole
-        return SearchOutcome(hits, costs, ms, items, histogram)
+        return SearchOutcome(
+            hits,
+            int(costs.buckets.sum()),
+            int(costs.candidates.sum()),
+            int(costs.comparisons.sum()),
+            ms,
+            items,
+            histogram,
+        )
 
     def _write_one(self, job: PutJob | DeleteJob) -> int:
         if isinstance(job, DeleteJob):
