@@ -38,9 +38,13 @@ export function payloadText(payload) {
     .map(([key, value]) => `${key}: ${typeof value === "object" ? api.toJson(value) : value}`).join(" · ");
 }
 
+function idText(id) {
+  return typeof id === "string" ? id : `id ${id}`;
+}
+
 export function nameOf(id, payload) {
   const told = payload?.title ?? payload?.name ?? payload?.class ?? payload?.label;
-  return typeof told === "string" || typeof told === "number" ? String(told) : `id ${id}`;
+  return typeof told === "string" || typeof told === "number" ? String(told) : idText(id);
 }
 
 // Pictures of a few pixels are shown as such, rather than blurred.
@@ -78,7 +82,7 @@ export function card(hit, queryBits, { hasImages, onpress }) {
   const payload = payloadText(hit.payload);
   made.append(element("span", { class: "name", textContent: name, title: payload || name }));
   if (payload && payload !== `class: ${name}`) made.append(element("span", { class: "payload", textContent: payload, title: payload }));
-  else made.append(element("span", { class: "payload", textContent: `id ${hit.id}` }));
+  else if (name !== idText(hit.id)) made.append(element("span", { class: "payload", textContent: idText(hit.id) }));
   return made;
 }
 
