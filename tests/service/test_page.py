@@ -18,6 +18,8 @@ from hamtarget.serve.demo import make_demo
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SHOTS = Path("out/screenshots")
 N_IMAGES = 900
+# A busy machine is no failure.
+expect.set_options(timeout=20_000)
 
 
 def find_browser():
@@ -60,7 +62,7 @@ def page(browser, demo):
 def opened(browser, address, **settings):
     context = browser.new_context(viewport={"width": 1280, "height": 900}, **settings)
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(20_000)
     complaints, elsewhere = [], []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None)
@@ -174,6 +176,9 @@ def test_a_hit_that_is_pressed_becomes_the_query_and_back_goes_back(page, demo):
     expect(page).to_have_url(f"{demo[0].address}#{next_id}")
     page.go_back()
     expect(page.locator(".hit").first.locator(".payload")).to_have_text(f"id {second}")
+    page.go_back()
+    expect(page.locator("#query-view")).to_contain_text("query.png")
+    expect(page.locator("#results-title")).to_contain_text("within 8 bits")
 
 
 def test_the_slider_updates_the_result_live(page, demo):

@@ -15,6 +15,8 @@ const state = {
   radius: 2,
   answer: null,
 };
+// All queries of this visit, images with them: the browser's history has their places.
+const asked = [];
 let running = null;
 let timer = null;
 
@@ -102,11 +104,10 @@ function showQuery() {
 }
 
 function ask(query, { remember = true } = {}) {
-  if (state.query?.url && state.query !== query && !history.state) URL.revokeObjectURL(state.query.url);
   state.query = query;
   if (remember) {
-    const shown = query.file ? null : { id: query.id, text: query.asked, title: query.title, picture: query.picture };
-    history.pushState(shown, "", query.file ? "#image" : `#${encodeURIComponent(query.id ?? query.asked)}`);
+    const place = asked.push(query) - 1;
+    history.pushState({ place }, "", query.file ? "#image" : `#${encodeURIComponent(query.id ?? query.code)}`);
   }
   showQuery();
   run();
@@ -114,6 +115,7 @@ function ask(query, { remember = true } = {}) {
 
 function askFile(file) {
   if (!file) return;
+  stop();
   if (!state.stats?.input_shape || state.stats.input_shape.length < 2) {
     state.query = null;
     $("hits").replaceChildren();
@@ -134,9 +136,10 @@ function askItem(id, payload) {
 }
 
 async function askText(text) {
+  stop();
   const nibbles = state.stats.n_bits / 4;
   if (text.length === nibbles && /^[0-9a-f]+$/i.test(text)) {
-    ask({ asked: text, code: text.toLowerCase(), title: "Code" });
+    ask({ code: text.toLowerCase(), title: "Code" });
     return;
   }
   const ids = [text];
@@ -173,6 +176,14 @@ async function showExamples() {
 
 // --- searching -----------------------------------------------------------------------------------------------------
 
+// What was asked before is not wanted any more: its answer must not replace what is said next.
+function stop() {
+  clearTimeout(timer);
+  running?.abort();
+  running = null;
+  busy(false);
+}
+
 function runSoon() {
   clearTimeout(timer);
   timer = setTimeout(run, SETTLE_MS);
@@ -202,6 +213,7 @@ async function run() {
       request.id = query.id;
     }
     const answer = await api.search("search", request, { file, signal: controller.signal });
+    if (running !== controller) return;
     if (!query.code) {
       query.code = answer.code;
       query.embedding = answer.embedding;
@@ -380,9 +392,8 @@ $("hits").addEventListener("keydown", (event) => {
   }
 });
 window.addEventListener("popstate", (event) => {
-  const back = event.state;
-  if (back?.id !== undefined) ask({ id: back.id, picture: back.picture, title: back.title }, { remember: false });
-  else if (back?.text) ask({ asked: back.text, code: back.text, title: back.title }, { remember: false });
+  const query = asked[event.state?.place];
+  if (query) ask(query, { remember: false });
 });
 
 begin();
