@@ -121,12 +121,13 @@ def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes 
 
 def trace_checksum(row: int, changed: int) -> int:
     """CRC-32 of the trace of a deleted item."""
-    return zlib.crc32(_ROW_AND_CHANGE.pack(row, changed))
+    return zlib.crc32(f"{row} {changed}".encode())
 
 
 def name_checksum(row: int, id: Id) -> int:
     """CRC-32 of an id and its row number."""
-    return zlib.crc32(_ROW.pack(row) + (b"s" + id.encode() if isinstance(id, str) else b"i%d" % id))
+    kind = b"s" if isinstance(id, str) else b"i"
+    return zlib.crc32(_ROW.pack(row) + kind + str(id).encode())
 
 
 def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:
