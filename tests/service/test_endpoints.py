@@ -123,6 +123,18 @@ def test_vectors_are_encoded_and_hits_ranked_by_embedding(writable, vectors):
     assert writable.post("/v1/search", {**again, "rerank": True}).json["hits"] == answer.json["hits"]
 
 
+def test_batches_of_vectors_are_encoded(writable, vectors):
+    codes = SignEncoder().encode(vectors)
+    found = writable.post("/v1/nearest/batch", {"vectors": vectors[:70].tolist(), "k": 3}).json
+    for query in range(70):
+        here = slice(found["offsets"][query], found["offsets"][query + 1])
+        expected = [(f"v{row}", far) for row, far in naive(codes, codes[query])[:3]]
+        assert list(zip(found["ids"][here], found["distances"][here], strict=True)) == expected
+    refused = writable.post("/v1/nearest/batch", {"vectors": vectors[:2].tolist(), "arrays": "base64"})
+    assert (refused.status, refused.kind) == (422, "input")
+    assert writable.post("/v1/search/batch", {"vectors": [[1.0]], "codes": ["00" * 8]}).status == 422
+
+
 def test_ranked_queries_at_the_same_time_get_their_own_answers(writable, vectors):
     def ask(row):
         asked = {"vector": vectors[row].tolist(), "radius": 20, "limit": 30, "rerank": True}
