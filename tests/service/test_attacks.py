@@ -84,9 +84,7 @@ def test_lengths_that_are_none_are_refused(target, length):
 def test_a_flood_of_chunks_is_cut_off(target):
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     sent = [head(Content_Type="application/json", Transfer_Encoding="chunked"), *[chunk] * 400]
-    answer = target.raw(sent)
-    # The connection may be reset before the answer is read; the service has sent it or closed either way.
-    assert answer == b"" or status_of(answer) == 413
+    assert status_of(target.raw(sent)) == 413
 
 
 def test_a_length_and_chunks_at_once_are_no_way_in(target):
@@ -109,7 +107,7 @@ def test_floods_of_headers_are_refused(target):
     assert status_of(target.raw(f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n{many}\r\n".encode())) in (400, 431)
     one = "z" * 5_000_000
     answer = target.raw(f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {one}\r\n\r\n".encode())
-    assert answer == b"" or status_of(answer) in (400, 431)
+    assert status_of(answer) in (400, 431)
 
 
 @pytest.mark.parametrize(
