@@ -104,6 +104,7 @@ def main() -> None:
     result = {
         "provenance": provenance(seed=SEED),
         "load_average_before": load_before,
+        "niceness": os.nice(0),
         "load_average_after": os.getloadavg(),
         "setting": {
             "rows": arguments.rows,
