@@ -17,6 +17,7 @@ help:
 	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
 	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
 	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
+	@echo "make bench-service  a served store under load; results go to benchmarks/results (4 minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -71,6 +72,9 @@ bench-peers: $(VENV)/.peers
 
 bench-store: $(VENV)/.installed
 	@$(BIN)/python benchmarks/store_speed.py --out benchmarks/results/store_speed.json
+
+bench-service: $(VENV)/.installed
+	@$(BIN)/python benchmarks/service_load.py --out benchmarks/results/service_load.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

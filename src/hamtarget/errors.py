@@ -14,6 +14,8 @@
     |   |-- ReadOnlyError            opened for reading only, or the system lets nobody write there
     |   `-- WriteError               the disk is full or fails; nothing was changed
     |-- ClosedError                  the store was closed, or was opened by another process
+    |-- ServiceError                 a service refused a request, failed, or did not answer
+    |   `-- BusyError                it has too much to do at the moment; try again later
     |-- NotFittedError               the encoder has learned nothing yet
     |-- TrainingError                training cannot go on: the loss is no longer a number
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
@@ -78,6 +80,30 @@ class WriteError(FileError):
 
 class ClosedError(HamtargetError):
     """The store was closed, or was opened by another process than this one."""
+
+
+class ServiceError(HamtargetError):
+    """A service refused a request, failed, or did not answer.
+
+    Attributes:
+        status: of HTTP; 0 where there was no answer.
+        kind: one word of the service for what is wrong.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, kind: str = "unreachable") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+class BusyError(ServiceError):
+    """A service has too much to do at the moment.
+
+    Attributes:
+        retry_after: seconds after which to try again.
+    """
+
+    retry_after: float = 1.0
 
 
 class NotFittedError(HamtargetError):

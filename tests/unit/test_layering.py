@@ -25,9 +25,24 @@ MAY_IMPORT = {
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
     "demo": GROUND | {"baselines", "data", "learn", "search", "store"},
+    "serve": GROUND | {"data", "encoders", "search", "store"},
+    # Whoever calls a service needs none of it.
+    "client": GROUND,
     # Everything; and nobody imports cli.
     "cli": GROUND
-    | {"baselines", "data", "demo", "encoders", "evaluation", "learn", "onnx_encoder", "paper", "search", "store"},
+    | {
+        "baselines",
+        "data",
+        "demo",
+        "encoders",
+        "evaluation",
+        "learn",
+        "onnx_encoder",
+        "paper",
+        "search",
+        "serve",
+        "store",
+    },
 }
 # Packages from outside; "" stands for every layer that is not named.
 OUTSIDE = {
@@ -41,6 +56,8 @@ OUTSIDE = {
     "sklearn": {"numpy", "sklearn"},
     "demo": {"numpy", "matplotlib"},
     "cli": {"numpy", "rich", "typer"},
+    "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "client": set(),
 }
 
 
@@ -97,6 +114,8 @@ def test_the_rules_see_every_layer():
         ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
         # Trains and scores on a machine that only computes.
         ("hamtarget.paper.table1", ["hamtarget._native", "matplotlib", "rich", "typer", "PIL"]),
+        ("hamtarget.serve", ["torch", "hamtarget._native", "fastapi", "uvicorn"]),
+        ("hamtarget.client", ["torch", "hamtarget._native", "fastapi", "http.server"]),
         ("hamtarget.data", ["torch", "hamtarget._native", "h5py", "PIL"]),
     ],
 )

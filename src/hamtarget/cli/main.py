@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import demo, dups, encode, evaluate, index, info, paper, plan, search, train, verify
+from hamtarget.cli import demo, dups, encode, evaluate, index, info, paper, plan, search, serve, train, verify
 from hamtarget.cli.errors import CommandGroup
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command(epilog="Example: hamtarget verify store")(verify.verify)
 app.command(epilog="Example: hamtarget info store")(info.info)
 app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")(evaluate.evaluate)
 app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
+app.command(epilog="Example: hamtarget serve store --images photos")(serve.serve)
 app.command(epilog="Example: hamtarget demo --out out")(demo.demo)
 app.add_typer(paper.app, name="paper")
 

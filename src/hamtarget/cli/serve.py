@@ -1,0 +1,72 @@
+"""`hamtarget serve`: a store over HTTP, with a page to look at it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.errors import InputError
+
+_TOKEN_VARIABLE = "HAMTARGET_TOKEN"
+
+
+def serve(
+    store: Annotated[Path | None, typer.Argument(metavar="[STORE]", help="Folder of a store.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the bundled images from a temporary store.")] = False,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; another than loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0: one that is free.")] = 8080,
+    images: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Folder of which images may be shown; repeatable.")
+    ] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Let items be put and deleted.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"File with the token; else the variable {_TOKEN_VARIABLE}.")
+    ] = None,
+    host_name: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Name by which the service may be called; repeatable.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads of one batch of searches.")] = 1,
+) -> None:
+    """Serve a store over HTTP, with a page to search and see: endpoints at /docs, counters at /metrics.
+
+    Only this machine can reach it, and nobody can change it, unless you say otherwise. SIGTERM and Ctrl-C let
+    running requests finish.
+    """
+    if (store is None) != demo:
+        raise InputError("give either a STORE or --demo, one of them")
+    from hamtarget.serve import CountingStore, ServiceSettings, run
+
+    token = os.environ.get(_TOKEN_VARIABLE)
+    if token_file is not None:
+        token = token_file.read_text(encoding="utf-8").strip()
+    with tempfile.TemporaryDirectory(prefix="hamtarget-demo-") as folder:
+        folders = list(images or [])
+        if store is None:
+            from hamtarget.serve.demo import make_demo
+
+            with progress_on_stderr("Making the demo store") as tell:
+                store, demo_images = make_demo(Path(folder), progress=tell)
+            folders.append(demo_images)
+        settings = ServiceSettings(
+            host=host,
+            port=port,
+            token=token or None,
+            host_names=tuple(host_name or ()),
+            writable=writable,
+            image_folders=tuple(folders),
+            threads=threads,
+        )
+        with progress_on_stderr("Building the index") as tell:
+            opened = CountingStore.open(store, read_only=not writable, progress=tell)
+        run(opened, settings, announce=_announce)
+
+
+def _announce(address: str) -> None:
+    typer.echo(f"Serving at {address} (endpoints at {address}docs). Ctrl-C ends.")

@@ -1,0 +1,39 @@
+"""The HTTP service of a store, and its page. Nothing else in the package imports it, except the command line."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hamtarget.errors import MissingExtraError
+from hamtarget.serve.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from hamtarget.serve.app import create_app
+    from hamtarget.serve.counting import CountingStore
+    from hamtarget.serve.running import run, serving
+
+__all__ = ["CountingStore", "ServiceSettings", "create_app", "run", "serving"]
+
+_HOMES = {
+    "CountingStore": "hamtarget.serve.counting",
+    "create_app": "hamtarget.serve.app",
+    "run": "hamtarget.serve.running",
+    "serving": "hamtarget.serve.running",
+}
+_PACKAGES = ("fastapi", "multipart", "prometheus_client", "pydantic", "python_multipart", "starlette", "uvicorn")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hamtarget.serve' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        raise MissingExtraError(f"{error.name} is not installed; to serve: pip install 'hamtarget[serve]'") from error
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

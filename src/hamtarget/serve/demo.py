@@ -1,0 +1,68 @@
+"""A small store to look at: the bundled images of Fashion-MNIST, with an encoder that was trained on them."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+from hamtarget.data import FASHION_CLASSES, fashion_sample
+from hamtarget.encoders import open_encoder
+from hamtarget.errors import MissingExtraError
+from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.search import Embeddings
+from hamtarget.store import Store
+from hamtarget.store.inputs import encode
+
+# Images that are not in the store, to search with.
+N_QUERIES = 500
+RADIUS = 4
+_ROWS_AT_ONCE = 500
+
+
+def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress | None = None) -> tuple[Path, Path]:
+    """The folder of a new store of the bundled images, and that of the images as files.
+
+    Args:
+        folder: where both are made, and a folder `queries` of images that are not in the store.
+        n_images: how many; all by default.
+        progress: called with images done and all images.
+
+    Raises:
+        MissingExtraError: neither onnxruntime nor torch is installed, or Pillow is not.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("Pillow is not installed; for the demo: pip install 'hamtarget[vision]'") from error
+    images, queries = folder / "images", folder / "queries"
+    images.mkdir()
+    queries.mkdir()
+    encoder = demo_encoder()
+    sample = fashion_sample(N_QUERIES)
+    # The set is white on black; goods in shops, and the encoder's inputs, are on white.
+    pictures = 255 - sample.images[:n_images]
+    for row, picture in enumerate(255 - sample.query_images):
+        Image.fromarray(picture).save(queries / f"{row:04}.png")
+    kept = Embeddings(encoder.n_bits, "float16", "cosine")
+    # What survives a loss of power is of no matter here.
+    with Store.create(folder / "store", encoder=encoder, radius=RADIUS, embeddings=kept, durability="os") as store:
+        for start in range(0, len(pictures), _ROWS_AT_ONCE):
+            rows = range(start, min(start + _ROWS_AT_ONCE, len(pictures)))
+            names = [f"{row:04}.png" for row in rows]
+            for row, name in zip(rows, names, strict=True):
+                Image.fromarray(pictures[row]).save(images / name)
+            codes, embeddings = encode(encoder, pictures[rows.start : rows.stop], kept)
+            payloads = [
+                {"image": name, "class": FASHION_CLASSES[sample.labels[row]]}
+                for row, name in zip(rows, names, strict=True)
+            ]
+            store.put_rows(list(rows), codes=codes, embeddings=embeddings, payloads=payloads)
+            if progress is not None:
+                progress(rows.stop, len(pictures))
+    return folder / "store", images
+
+
+def demo_encoder() -> TrainedEncoder:
+    """The encoder that comes with the package: (28, 28) grey images, dark on white, to 64 bits."""
+    with importlib.resources.as_file(importlib.resources.files("hamtarget.serve") / "demo_encoder") as folder:
+        return open_encoder(folder)

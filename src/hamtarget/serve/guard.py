@@ -1,0 +1,210 @@
+"""The gate that every request passes: who may call, by what name, how much, how long; and what every answer says."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hamtarget.serve.meters import Meters
+from hamtarget.serve.problems import Problem, busy
+from hamtarget.serve.settings import ServiceSettings
+
+ITEMS_PATH = "/v1/items/"
+# What a browser may see before it has a token: the page that asks for it, and whether the service lives.
+OPEN_PATHS = frozenset({"/", "/docs", "/healthz", "/readyz", "/favicon.ico"})
+OPEN_PREFIX = "/page/"
+
+_ANSWER_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+_log = logging.getLogger("hamtarget.serve")
+
+
+class Guard:
+    """Lets in what `settings` allow and sends everything else away, before anything is read or decoded."""
+
+    def __init__(self, app: ASGIApp, *, settings: ServiceSettings, meters: Meters) -> None:
+        self._app = app
+        self._settings = settings
+        self._meters = meters
+        self._token = None if settings.token is None else settings.token.encode("ascii")
+        self._hosts = settings.allowed_hosts
+        self._held = _Held(settings.max_held_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer of the service, or a refusal."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        body = _Body(scope, receive, self._settings, self._held)
+        answer = _Answer(send, body)
+        if scope["path"].startswith(ITEMS_PATH):
+            # An id may hold a slash, as %2F: the parts of the path are told apart before they are decoded.
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        try:
+            self._check(scope)
+            async with asyncio.timeout(self._settings.deadline):
+                await self._app(scope, body.receive, answer.send)
+        except Problem as problem:
+            await self._refuse(problem, scope, receive, answer)
+        except ClientDisconnect:
+            # There is nobody to be told.
+            self._meters.errors.labels("gone").inc()
+        except TimeoutError:
+            seconds = self._settings.deadline
+            late = Problem(504, "deadline", f"the request took more than {seconds:g} s; ask for less, or try again")
+            await self._refuse(late, scope, receive, answer)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"][:200])
+            failed = Problem(500, "internal", "the service failed; its log says why")
+            await self._refuse(failed, scope, receive, answer)
+        finally:
+            self._held.n_bytes -= body.n_bytes
+            route = scope.get("route")
+            endpoint = getattr(route, "path", "other")
+            self._meters.requests.labels(endpoint, answer.status).inc()
+            self._meters.latency.labels(endpoint).observe(time.perf_counter() - began)
+
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        self._meters.errors.labels(problem.kind).inc()
+        if answer.status:
+            # Half an answer is out: all that can still be done is to end the connection.
+            return
+        await problem.response()(scope, receive, answer.send)
+
+    def _check(self, scope: Scope) -> None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if sum(len(name) + len(value) + 4 for name, value in headers) > self._settings.max_header_bytes:
+            raise Problem(431, "headers", f"the headers have more than {self._settings.max_header_bytes:,} bytes")
+        named: dict[bytes, bytes] = dict(headers)
+        host = named.get(b"host", b"").decode("latin-1").lower()
+        self._check_host(host)
+        if not (scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)):
+            _check_origin(named, host)
+            self._check_token(named.get(b"authorization", b""))
+        if named.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Problem(415, "encoding", "the body is compressed; send it as it is")
+        length = named.get(b"content-length")
+        if length is not None and b"transfer-encoding" in named:
+            raise Problem(400, "length", "the body has a length and comes in chunks; expected one of them")
+        if length is not None and (not length.isdigit() or int(length[:20]) > self._settings.max_body_bytes):
+            raise _too_large(self._settings)
+
+    def _check_host(self, host: str) -> None:
+        if self._hosts is not None and _without_port(host) not in self._hosts:
+            raise Problem(421, "host", f"this service is not called {host[:100]!r}; use its address, or --host-name")
+
+    def _check_token(self, authorization: bytes) -> None:
+        if self._token is None:
+            return
+        scheme, _, given = authorization.partition(b" ")
+        # One comparison, whatever was given: its time tells nothing of the token.
+        equal = hmac.compare_digest(given.strip(), self._token)
+        if not (equal and scheme.lower() == b"bearer"):
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise Problem(401, "token", "a token is needed: Authorization: Bearer ...", headers=headers)
+
+
+class _Answer:
+    """Sends an answer with the headers that every answer has, and remembers its status."""
+
+    def __init__(self, send: Send, body: _Body) -> None:
+        self._send = send
+        self._body = body
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), *_ANSWER_HEADERS]
+            if not self._body.is_whole:
+                # The rest of the body is not waited for; nothing that follows could be told from it.
+                headers.append((b"connection", b"close"))
+            message["headers"] = headers
+        await self._send(message)
+
+
+@dataclass(slots=True)
+class _Held:
+    """Bytes of all bodies that are held in memory, and how many there may be."""
+
+    most: int
+    n_bytes: int = 0
+
+
+class _Body:
+    """Gives out a request's body as it comes, as long as it is neither too large nor too slow."""
+
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, held: _Held) -> None:
+        self._receive = receive
+        self._settings = settings
+        self._held = held
+        self.n_bytes = 0
+        self._late: float | None = None
+        lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
+        self.is_whole = lengths in ([], [b"0"])
+
+    async def receive(self) -> Message:
+        if self.is_whole:
+            # What is awaited now is the end of the connection.
+            return await self._receive()
+        now = time.monotonic()
+        if self._late is None:
+            self._late = now + self._settings.read_seconds
+        try:
+            async with asyncio.timeout(max(0.0, self._late - now)):
+                message: Message = await self._receive()
+        except TimeoutError:
+            seconds = self._settings.read_seconds
+            raise Problem(408, "slow", f"the body did not arrive within {seconds:g} s") from None
+        if message["type"] == "http.request":
+            self.n_bytes += len(message.get("body", b""))
+            self._held.n_bytes += len(message.get("body", b""))
+            self.is_whole = not message.get("more_body", False)
+            if self.n_bytes > self._settings.max_body_bytes:
+                raise _too_large(self._settings)
+            if self._held.n_bytes > self._held.most:
+                raise busy("too many large requests are under way; try again in a moment")
+        return message
+
+
+def _too_large(settings: ServiceSettings) -> Problem:
+    return Problem(413, "too_large", f"the body has more than {settings.max_body_bytes:,} bytes; send less at a time")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
+    """Nothing, if the request is not one that a page of another site made in someone's browser."""
+    origin: Any = headers.get(b"origin")
+    if origin is not None:
+        try:
+            origin = urlsplit(origin.decode("latin-1")).netloc.lower()
+        except ValueError:
+            origin = ""
+    if (origin is not None and origin != host) or headers.get(b"sec-fetch-site") == b"cross-site":
+        raise Problem(403, "origin", "pages of other sites may not call this service")

@@ -1,0 +1,99 @@
+"""What a service lets in: addresses, names, folders and limits."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from hamtarget.errors import FileError, InputError
+
+MIN_TOKEN_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How a store is served; every default is the careful one.
+
+    Attributes:
+        host: address to listen on. Any other than a loopback address needs a token.
+        port: port to listen on; 0: one that is free.
+        token: what requests must bring as `Authorization: Bearer ...`; at least 16 characters.
+        host_names: names by which the service may be called, beside its address. On a loopback address only the names
+            of loopback are taken otherwise, so that a page of another site cannot reach it by a name of its own.
+        writable: whether items may be put and deleted.
+        image_folders: the only folders of which images are shown.
+        max_body_bytes: of one request, counted as they come.
+        max_held_bytes: of the bodies of all requests that are being read or worked on.
+        max_header_bytes: of the head of a request.
+        max_pixels: of an image, checked before it is decoded.
+        max_queries: queries of one request.
+        max_items: items of one request, or of its answer.
+        max_hits: hits of one request, all its queries together; a limit for each query is at most this.
+        max_waiting: requests that wait for their turn; what comes on top is told to come again.
+        max_connections: open connections.
+        deadline: seconds that a request may take.
+        read_seconds: seconds in which a request must have arrived.
+        drain_seconds: seconds that running requests get to finish when the service is told to end.
+        threads: threads of one batch of searches.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token: str | None = field(default=None, repr=False)
+    host_names: tuple[str, ...] = ()
+    writable: bool = False
+    image_folders: tuple[Path, ...] = ()
+    max_body_bytes: int = 8 * 2**20
+    max_held_bytes: int = 256 * 2**20
+    max_header_bytes: int = 32 * 2**10
+    max_pixels: int = 25_000_000
+    max_queries: int = 8192
+    max_items: int = 10_000
+    max_hits: int = 100_000
+    max_waiting: int = 256
+    max_connections: int = 1024
+    deadline: float = 30.0
+    read_seconds: float = 20.0
+    drain_seconds: float = 20.0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 2**16:
+            raise InputError(f"port is {self.port}; expected 0 to 65535")
+        if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
+            raise InputError(
+                f"the token has {len(self.token)} characters; expected at least {MIN_TOKEN_CHARACTERS}, all ASCII: "
+                "python -c 'import secrets; print(secrets.token_urlsafe())' makes a good one"
+            )
+        if self.token is None and not self.is_loopback:
+            raise InputError(
+                f"host is {self.host}, which others can reach, and there is no token; set HAMTARGET_TOKEN or "
+                "--token-file, or serve on 127.0.0.1"
+            )
+        for folder in self.image_folders:
+            if not folder.is_dir():
+                raise FileError(f"{folder} is no folder; expected one of images")
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if limit.type in ("int", "float") and limit.name != "port" and not value > 0:
+                raise InputError(f"{limit.name} is {value}; expected more than 0")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def allowed_hosts(self) -> frozenset[str] | None:
+        """Names that the Host header may say, in lower case and without the port; None: any."""
+        if self.is_loopback:
+            return frozenset({"127.0.0.1", "[::1]", "localhost", *(name.lower() for name in self.host_names)})
+        if self.host_names:
+            return frozenset(name.lower() for name in self.host_names)
+        return None

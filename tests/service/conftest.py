@@ -1,0 +1,45 @@
+"""Stores to be served, and services of them."""
+
+import numpy as np
+import pytest
+from services import N_BITS, N_ITEMS, SignEncoder, service
+
+from hamtarget.search import Embeddings
+from hamtarget.serve import CountingStore
+
+
+@pytest.fixture(scope="session")
+def rows():
+    """Codes in clumps, so that searches within a radius find something; and their payloads."""
+    generator = np.random.default_rng(3)
+    centres = generator.integers(0, 2, (40, N_BITS))
+    bits = centres[generator.integers(0, 40, N_ITEMS)] ^ (generator.random((N_ITEMS, N_BITS)) < 0.03)
+    codes = np.packbits(bits, axis=1, bitorder="little")
+    return codes, [{"number": row, "parity": "odd" if row % 2 else "even"} for row in range(N_ITEMS)]
+
+
+@pytest.fixture(scope="session")
+def vectors():
+    return np.random.default_rng(5).normal(size=(N_ITEMS, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def read_only(tmp_path_factory, rows):
+    """A service of codes that nobody can change."""
+    path = tmp_path_factory.mktemp("codes") / "store"
+    codes, payloads = rows
+    with CountingStore.create(path, n_bits=N_BITS, radius=4) as store:
+        store.put_rows(list(range(N_ITEMS)), codes=codes, payloads=payloads)
+    with service(CountingStore.open(path, read_only=True)) as call:
+        yield call
+
+
+@pytest.fixture
+def writable(tmp_path, vectors):
+    """A service of vectors, with an encoder and embeddings, that can be changed."""
+    encoder = SignEncoder()
+    kept = Embeddings(N_BITS, "float32", "cosine")
+    store = CountingStore.create(tmp_path / "store", encoder=encoder, radius=8, embeddings=kept, durability="os")
+    store.put_rows([f"v{row}" for row in range(len(vectors))], inputs=vectors)
+    with service(store, writable=True) as call:
+        yield call

@@ -1,0 +1,113 @@
+"""Jobs of one batch: what is wrong with one of them is no harm to the others."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from services import N_BITS, SignEncoder
+
+from hamtarget.errors import ImageError, InputError, NotFiniteError, ReadOnlyError, ShapeError
+from hamtarget.serve import CountingStore, ServiceSettings
+from hamtarget.serve.counting import Look
+from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve.work import DeleteJob, PutJob, SearchJob, Work
+
+
+class CountingEncoder(SignEncoder):
+    """Remembers how many inputs it got at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def logits(self, inputs):
+        self.batches.append(len(inputs))
+        return super().logits(inputs)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with CountingStore.create(tmp_path / "store", encoder=CountingEncoder(), radius=2, durability="os") as made:
+        yield made
+
+
+@pytest.fixture
+def work(store):
+    made = Work(store, ServiceSettings())
+    made.open_encoder()
+    return made
+
+
+def test_inputs_of_all_jobs_go_through_the_encoder_at_once(work, store):
+    rows = np.random.default_rng(0).normal(size=(6, 8)).tolist()
+    bad = {"short": [1.0], "huge": [1e300] * 8, "image": b"x"}
+    answers = work.encode([rows[:1], [bad["short"]], rows[1:4], [rows[4], bad["huge"]], [bad["image"]], rows[5:]])
+    assert store.encoder.batches == [5]
+    assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [
+        ShapeError,
+        NotFiniteError,
+        InputError,
+    ]
+    codes = SignEncoder().encode(np.array(rows))
+    good = [answer.codes for answer in answers if not isinstance(answer, Exception)]
+    assert [len(made) for made in good] == [1, 3, 1]
+    assert (np.concatenate(good) == codes[[0, 1, 2, 3, 5]]).all()
+
+
+def test_a_broken_image_is_no_harm_to_others(tmp_path):
+    file = io.BytesIO()
+    Image.fromarray(np.full((40, 30), 90, np.uint8)).save(file, "PNG")
+    with CountingStore.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
+        work = Work(store, ServiceSettings())
+        work.open_encoder()
+        good, broken, vector = work.encode([[file.getvalue()], [file.getvalue()[:60]], [[1.0, 2.0]]])
+        assert (good.codes == demo_encoder().encode(np.full((1, 28, 28), 90, np.uint8))).all()
+        assert isinstance(broken, ImageError)
+        assert isinstance(vector, InputError)
+
+
+def put(id, n_rows=1, payload=None):
+    codes = np.zeros((n_rows, N_BITS // 8), np.uint8)
+    return PutJob([f"{id}{row}" for row in range(n_rows)], codes, None, [payload] * n_rows)
+
+
+def test_writes_share_a_transaction_and_fail_alone(work, store):
+    before = store.sequence
+    answers = work.write(
+        [put("a", 3), put("b", payload={"x": float("nan")}), DeleteJob("a1"), put("c"), DeleteJob("zz")]
+    )
+    assert store.sequence == before + 1
+    assert answers[0] == 3
+    assert isinstance(answers[1], NotFiniteError)
+    assert answers[2:] == [1, 1, 0]
+    assert [item is not None for item in store.get(["a0", "a1", "a2", "b0", "c0"])] == [True, False, True, False, True]
+
+
+def test_writes_to_a_store_that_is_read_only_are_refused(tmp_path):
+    CountingStore.create(tmp_path / "only", n_bits=N_BITS, radius=2).close()
+    with CountingStore.open(tmp_path / "only", read_only=True) as store, pytest.raises(ReadOnlyError):
+        Work(store, ServiceSettings()).write([put("a")])
+
+
+def test_searches_of_several_kinds_in_one_batch(work, store):
+    generator = np.random.default_rng(2)
+    codes = generator.integers(0, 256, (300, 8), dtype=np.uint8)
+    store.put_rows(list(range(300)), codes=codes, payloads=[{"n": row} for row in range(300)])
+    near, far, one = Look(0, 10), Look(30, 300), Look(None, 1)
+    odd = Look(None, 2, filter={'bad"name': 1})
+    jobs = [
+        SearchJob(codes[:2], near, "near"),
+        SearchJob(codes[5:6], far, "far"),
+        SearchJob(codes[6:7], odd, "odd"),
+        SearchJob(codes[2:5], near, "near"),
+        SearchJob(codes[7:8], one, "one", items=True),
+    ]
+    first, wide, refused, second, nearest = work.search(jobs)
+    assert first.hits.ids.tolist() == [0, 1]
+    assert second.hits.ids.tolist() == [2, 3, 4]
+    assert second.hits.offsets.tolist() == [0, 1, 2, 3]
+    bits = np.unpackbits(codes ^ codes[5], axis=1).sum(axis=1)
+    assert sorted(wide.hits.ids.tolist()) == np.flatnonzero(bits <= 30).tolist()
+    assert isinstance(refused, InputError)
+    assert [item.payload for item in nearest.items] == [{"n": 7}]
