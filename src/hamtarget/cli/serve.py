@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -46,11 +47,12 @@ def serve(
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8").strip()
-    with tempfile.TemporaryDirectory(prefix="hamtarget-demo-") as folder:
+    with ExitStack() as stack:
         folders = list(images or [])
         if store is None:
             from hamtarget.serve.demo import make_demo
 
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hamtarget-demo-"))
             with progress_on_stderr("Making the demo store") as tell:
                 store, demo_images = make_demo(Path(folder), progress=tell)
             folders.append(demo_images)
