@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers figure2 soak clean help
+.PHONY: demo test check sanitize bench bench-search bench-peers bench-store figure2 soak clean help
 
 help:
 	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
@@ -16,6 +16,7 @@ help:
 	@echo "make bench    benchmarks; results go to benchmarks/results"
 	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
 	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
+	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -67,6 +68,9 @@ bench-search: $(VENV)/.peers
 
 bench-peers: $(VENV)/.peers
 	@$(BIN)/python benchmarks/sift_peers.py --cache out/peers --out benchmarks/results/sift_peers.json
+
+bench-store: $(VENV)/.installed
+	@$(BIN)/python benchmarks/store_speed.py --out benchmarks/results/store_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

@@ -352,3 +352,39 @@ def test_read_only_is_a_promise(template, tmp_path):
             store.put([])
     after = {file.name: file.read_bytes() for file in path.iterdir() if file.name in before}
     assert after == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE items SET changed = 2.5 WHERE row = 7",
+        "UPDATE items SET code = 'text' WHERE row = 7",
+        "UPDATE names SET id = x'6e616d652033' WHERE id = 'name 3'",
+        "UPDATE names SET id = 3.5 WHERE id = 'name 3'",
+        "UPDATE items SET payload = CAST(x'7b22ff227d' AS TEXT) WHERE row = 7",
+        "UPDATE names SET id = CAST(x'ff' AS TEXT) WHERE id = 'name 3'",
+    ],
+)
+def test_values_of_another_type_are_noticed(template, tmp_path, statement):
+    """Flipping one bit of a row's header turns text into bytes."""
+    path = copy_of(template, tmp_path)
+    connection = sqlite3.connect(path / "store.db")
+    # Without STRICT, SQLite stores what it is given, as damage would.
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '') WHERE type = 'table'")
+    connection.commit()
+    connection.close()
+    connection = sqlite3.connect(path / "store.db")
+    connection.execute(statement)
+    connection.commit()
+    connection.execute("PRAGMA writable_schema = ON")
+    for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall():
+        ending = "STRICT, WITHOUT ROWID" if "WITHOUT" in sql else "STRICT"
+        whole = sql.replace("WITHOUT ROWID", "").rstrip(" ,") + " " + ending
+        connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (whole, name))
+    connection.commit()
+    connection.close()
+    with Store.open(path, read_only=True) as store:
+        assert not store.verify().ok
+        with pytest.raises(CorruptFileError):
+            list(store.scan())

@@ -150,11 +150,10 @@ def test_an_interrupt_leaves_the_store_and_its_index_in_step(tmp_path, monkeypat
 
     def interrupted(original):
         def call(*arguments, **options):
-            result = original(*arguments, **options)
             calls.append(1)
             if len(calls) == 1:
                 raise KeyboardInterrupt
-            return result
+            return original(*arguments, **options)
 
         return call
 
@@ -162,17 +161,53 @@ def test_an_interrupt_leaves_the_store_and_its_index_in_step(tmp_path, monkeypat
         store.put_rows(**rows(0, 10))
         with monkeypatch.context() as patch:
             if moment == "put":
-                patch.setattr("hamtarget.store.writing.write_items", interrupted(lambda *_, **__: None))
+                patch.setattr("hamtarget.store.writing.write_items", interrupted(rows))
             elif moment == "commit":
                 # `apply` comes right after the commit.
-                patch.setattr(store._engine._live, "apply", interrupted(lambda *_: None))
+                patch.setattr(store._engine._live, "apply", interrupted(store._engine._live.apply))
             else:
-                patch.setattr(store._engine._live, "_put", interrupted(lambda *_: None))
+                patch.setattr(store._engine._live, "_put", interrupted(store._engine._live._put))
             with pytest.raises(KeyboardInterrupt):
                 store.put_rows(**rows(10, 20))
         check(store, 10 if moment == "put" else 20)
         store.put_rows(**rows(10, 30))
         check(store, 30)
+
+
+@pytest.mark.parametrize("moment", ["commit", "index"])
+def test_a_second_interrupt_during_the_repair_of_the_first_is_repaired_later(tmp_path, monkeypatch, moment):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    for read_first in (True, False):
+        with Store.create(tmp_path / f"{moment} {read_first}", n_bits=64) as store:
+            store.put_rows(**rows(0, 10))
+            with monkeypatch.context() as patch:
+                patch.setattr(store._engine._live, "apply" if moment == "commit" else "_put", interrupted)
+                patch.setattr(store._engine, "_undo", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    store.put_rows(**rows(10, 20))
+            if read_first:
+                assert store.search(code=CODES[:20], radius=0).ids.tolist() == list(range(20))
+                check(store, 20)
+            store.put_rows(**rows(20, 30))
+            check(store, 30)
+
+
+def test_a_reader_that_was_interrupted_while_it_followed_follows_again(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with Store.create(tmp_path / "store", n_bits=64) as store, Store.open(tmp_path / "store", read_only=True) as reader:
+        store.put_rows(**rows(0, 10))
+        check(reader, 10)
+        store.put_rows(**rows(10, 20))
+        with monkeypatch.context() as patch:
+            patch.setattr(reader._engine._live, "_put", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                reader.search(code=CODES[0])
+        assert reader.search(code=CODES[:20], radius=0).ids.tolist() == list(range(20))
+        check(reader, 20)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -300,7 +300,7 @@ def test_a_part_that_fails_leaves_the_rest_of_the_transaction(store):
     with store.transaction():
         store.put([Item("before", code=CODES[0])])
         with pytest.raises(InputError, match="code"):
-            # The first 4,096 items have been written when the last one turns out to have no code.
+            # Thousands of items have been written when the last one turns out to have no code.
             store.put([*(Item(f"part {number}", code=CODES[1]) for number in range(5000)), Item("no code")])
         store.put([Item("after", code=CODES[2])])
     assert sorted(item.id for item in store.scan()) == ["after", "before"]

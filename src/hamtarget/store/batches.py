@@ -14,7 +14,8 @@ from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.items import Item, Payload, check_id, check_ids, payload_bytes, shorten
+from hamtarget.store.items import Item, Payload, check_id, check_ids, shorten
+from hamtarget.store.payloads import payloads_as_json
 from hamtarget.store.results import Id
 from hamtarget.store.settings import Settings
 
@@ -78,7 +79,7 @@ def batch_of_rows(
     if payloads is not None:
         if len(payloads) != len(rows):
             raise ShapeError(f"there are {len(payloads):,} payloads for {len(rows):,} codes; expected one for each")
-        texts = [payload_bytes(payload) for payload in payloads]
+        texts = payloads_as_json(payloads)
     return Batch(checked, rows, _check_embeddings(settings.embeddings, embeddings, len(rows)), texts)
 
 
@@ -94,7 +95,7 @@ def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], it
         if (item.input is None) == (item.code is None):
             raise InputError(f"item {shorten(item.id)} needs either an input or a code, one of them")
     ids = [check_id(item.id) for item in items]
-    payloads = [payload_bytes(item.payload) for item in items]
+    payloads = payloads_as_json([item.payload for item in items])
     codes: list[Any] = [item.code for item in items]
     embeddings: list[Any] = [item.embedding for item in items]
     places = [place for place, item in enumerate(items) if item.input is not None]

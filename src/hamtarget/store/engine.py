@@ -113,6 +113,8 @@ class Engine:
         self.check_open()
         if self.read_only:
             self._look()
+        if self._live.version & 1:
+            self.read(_nothing)
         return self._live.index
 
     def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
@@ -202,6 +204,7 @@ class Engine:
             try:
                 with translated(self.file):
                     self._connection.execute("BEGIN IMMEDIATE")
+                    self._follow(self._connection)
                     writing = self._writing = Writing(self._connection, self.file)
                 yield writing
                 with translated(self.file):
@@ -229,20 +232,21 @@ class Engine:
         writing.finish()
         # Held over the commit: nobody sees the database ahead of the index.
         with self._live.lock:
+            self._live.begin()
             self._connection.execute("COMMIT")
             if writing.changes:
                 self._live.apply(writing.changes, writing.sequence)
                 self._counter.write(writing.sequence)
+            self._live.settle()
 
     def _undo(self) -> None:
         # After some failures, as that of a full disk, SQLite has rolled back by itself.
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         # An interrupt may have come after the commit, but before the index had followed.
-        with self._live.lock:
-            if self._live.is_torn or self._live.sequence != read_state(self._connection).sequence:
-                self._live.replace(open_index(self._connection, self.path, self.settings))
-                self._counter.write(self._live.sequence)
+        with transaction(self._connection, kind="DEFERRED"):
+            self._follow(self._connection)
+        self._counter.write(self._live.sequence)
 
     def compact(self) -> None:
         """Nothing; see `Store.compact`."""
@@ -278,11 +282,13 @@ class Engine:
     def _follow(self, connection: sqlite3.Connection) -> int:
         """The change that the connection's transaction sees; the index is there as well, or will be in a moment."""
         sequence = read_state(connection).sequence
-        if self._live.sequence != sequence:
-            # The writer's own index follows while this lock is held.
-            with self._live.lock:
-                if self.read_only and self._live.sequence < sequence:
-                    catch_up(self._live, connection, self.path, self.settings)
+        live = self._live
+        if live.sequence != sequence or live.version & 1:
+            # Who changes the index holds the lock: what is unfinished now has been interrupted.
+            with live.lock:
+                if live.sequence < sequence or live.is_torn:
+                    catch_up(live, connection, self.path, self.settings)
+                live.settle()
         return sequence
 
     def after_fork(self) -> None:

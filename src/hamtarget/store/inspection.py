@@ -42,8 +42,16 @@ def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path,
         radius=settings.radius,
         snapshot_sequence=state.snapshot_sequence,
         index_bytes=index.memory,
-        disk_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        disk_bytes=sum(map(_size, folder.rglob("*"))),
     )
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none for a folder, or for a file that has just been replaced."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
 
 
 def verify_store(
@@ -59,9 +67,7 @@ def verify_store(
         n_items = _compare(connection, index, problems, progress)
         _check_names(connection, problems)
         _check_traces(connection, problems)
-        snapshot = read_state(connection).snapshot
-        if snapshot is not None and read_snapshot(folder / snapshot, settings) is None:
-            problems.tell(f"the saved index {snapshot} is damaged or missing; the next opening makes a new one")
+        _check_snapshot(read_state(connection).snapshot, folder, settings, problems)
     except (sqlite3.Error, HamtargetError) as error:
         problems.tell(f"the database cannot be read to its end: {error}")
     return StoreReport(n_items, tuple(problems.first), problems.count)
@@ -91,6 +97,15 @@ def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Probl
     if len(index) != seen:
         problems.tell(f"the index has {len(index):,} rows, the database {seen:,}")
     return seen
+
+
+def _check_snapshot(name: str | None, folder: Path, settings: Settings, problems: _Problems) -> None:
+    if name is None or read_snapshot(folder / name, settings) is not None:
+        return
+    # A writer that has just saved the index again has removed the file before.
+    others = [file for file in folder.glob("index-*.ham") if file.name != name]
+    if (folder / name).exists() or not others:
+        problems.tell(f"the saved index {name} is damaged or missing; the next opening makes a new one")
 
 
 def _check_traces(connection: sqlite3.Connection, problems: _Problems) -> None:

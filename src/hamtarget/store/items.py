@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -13,12 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
+from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.store.results import Id
 
 MAX_ID_BYTES = 1024
-MAX_PAYLOAD_BYTES = 16 * 2**20
-MAX_PAYLOAD_DEPTH = 100
 
 # An integer id below this is its own row number, so that most hits need no look-up. Every other id gets a row number
 # from here up, and none of those is given twice.
@@ -96,57 +93,6 @@ def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
     return [check_id(id) for id in ids]
 
 
-def payload_bytes(payload: Payload | None) -> bytes | None:
-    """The payload as JSON in UTF-8.
-
-    Raises:
-        DtypeError: it is no object, or holds what JSON does not know. NotFiniteError: it holds NaN or infinity.
-        InputError: it is too long or too deep, or holds half a surrogate pair.
-    """
-    if payload is None:
-        return None
-    if type(payload) is not dict:
-        if not isinstance(payload, Mapping):
-            raise DtypeError(
-                f"payload is {shorten(payload)}, {type(payload).__name__}; expected an object (dict) or None"
-            )
-        payload = dict(payload)
-    _check_json(payload, MAX_PAYLOAD_DEPTH)
-    try:
-        text = _to_json(payload)
-    except ValueError as error:
-        raise NotFiniteError(f"payload {shorten(payload)} holds NaN or infinity, which JSON cannot say") from error
-    except TypeError as error:
-        raise DtypeError(f"payload {shorten(payload)} is not JSON: {error}") from error
-    encoded = encode_text(text, name="payload")
-    if len(encoded) > MAX_PAYLOAD_BYTES:
-        raise InputError(
-            f"payload has {len(encoded):,} bytes; expected at most {MAX_PAYLOAD_BYTES:,}: keep large things in files"
-        )
-    return encoded
-
-
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
-_PLAIN = {str, int, float, bool, type(None)}
-
-
-def _check_json(value: Any, depth: int) -> None:
-    """Nothing, if every object within has strings for keys: json would make strings of others, silently."""
-    if depth == 0:
-        raise InputError(f"payload is deeper than {MAX_PAYLOAD_DEPTH} levels; flatten it")
-    inner = value
-    if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise DtypeError(f"payload has the key {shorten(key)}, {type(key).__name__}; expected strings")
-        inner = value.values()
-    if _PLAIN.issuperset(map(type, inner)):
-        return
-    for element in inner:
-        if isinstance(element, dict | list | tuple):
-            _check_json(element, depth - 1)
-
-
 def encode_text(text: str, *, name: str) -> bytes:
     """`text` as UTF-8.
 
@@ -175,12 +121,13 @@ def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes 
 
 def trace_checksum(row: int, changed: int) -> int:
     """CRC-32 of the trace of a deleted item."""
-    return zlib.crc32(_ROW_AND_CHANGE.pack(row, changed))
+    return zlib.crc32(f"{row} {changed}".encode())
 
 
 def name_checksum(row: int, id: Id) -> int:
     """CRC-32 of an id and its row number."""
-    return zlib.crc32(_ROW.pack(row) + (b"s" + id.encode() if isinstance(id, str) else b"i%d" % id))
+    kind = b"s" if isinstance(id, str) else b"i"
+    return zlib.crc32(_ROW.pack(row) + kind + str(id).encode())
 
 
 def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:

@@ -55,7 +55,7 @@ class LiveIndex:
         has_names: whether a row may have an id other than its number.
         is_saved: whether the database names a file that holds all of it.
         is_rebuilt: whether it was made from the rows, and not from such a file.
-        version: odd while several changes that belong together are being made; other than before when they are done.
+        version: odd while a change is being made, or was interrupted; other than before when it is done.
         is_torn: whether an interrupt left it in the middle of a change.
         lock: held while changes are made.
     """
@@ -70,11 +70,18 @@ class LiveIndex:
         self.is_torn = False
         self.lock = threading.RLock()
 
+    def begin(self) -> None:
+        """Nothing; until `settle`, whoever searches finds out that the index may not be up to date."""
+        self.version += 1 - self.version % 2
+
+    def settle(self) -> None:
+        """Nothing; the index is up to date, and whoever searched meanwhile knows that it has changed."""
+        self.version += self.version % 2
+
     def apply(self, changes: Sequence[Change], sequence: int) -> None:
         """Nothing; the changes of one or more whole transactions are then in the index."""
         with self.lock:
-            # A search that runs meanwhile must see all of the changes or none.
-            self.version += 1
+            self.begin()
             self.is_torn, self.is_saved = True, False
             for change in changes:
                 if isinstance(change, Delete):
@@ -83,15 +90,15 @@ class LiveIndex:
                     self._put(change)
             self.sequence = sequence
             self.is_torn = False
-            self.version += 1
+            self.settle()
 
     def replace(self, other: LiveIndex) -> None:
         """Nothing; this is then what `other` was."""
         with self.lock:
+            self.begin()
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
             self.is_torn, self.is_saved = False, other.is_saved
-            # Even again, and a number that no search has seen.
-            self.version += 2 - self.version % 2
+            self.settle()
 
     def replay(self, connection: sqlite3.Connection, sequence: int) -> None:
         """Nothing; what was changed up to `sequence`, which the connection's transaction sees, is in the index."""

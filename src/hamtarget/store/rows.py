@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, TypeGuard
@@ -194,7 +195,7 @@ def _is_whole(
 ) -> bool:
     try:
         return row_checksum(row, code, embedding, payload, changed) == checksum
-    except TypeError:
+    except (TypeError, struct.error):
         # Damage may have changed a column's type.
         return False
 

@@ -41,7 +41,8 @@ def open_index(
 def catch_up(live: LiveIndex, connection: sqlite3.Connection, folder: Path, settings: Settings) -> None:
     """Nothing; the index is then at the change that the connection's transaction sees, by the shortest way."""
     state = read_state(connection)
-    if state.forgotten <= live.sequence and _replays_quickly(connection, live.sequence, len(live.index)):
+    can_follow = state.forgotten <= live.sequence and not live.is_torn
+    if can_follow and _replays_quickly(connection, live.sequence, len(live.index)):
         live.replay(connection, state.sequence)
         return
     fresh, _ = _from_file(connection, folder, settings)

@@ -33,7 +33,7 @@ from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 from hamtarget.store.settings import choose_settings
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
-_ITEMS_AT_ONCE = 4096
+_ITEMS_AT_ONCE = 512
 
 
 class Store:
