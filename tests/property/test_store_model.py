@@ -181,6 +181,8 @@ class Run:
         self.store.compact()
 
     def lose_index(self):
+        if not self.stores.has_files:
+            return
         self.store.close()
         for file in self.store.path.glob("index*.ham"):
             file.unlink()
