@@ -73,6 +73,7 @@ class Server:
 
     Attributes:
         folder: everything of it, its socket included.
+        programs: the folder of the programs that it is run with.
     """
 
     def __init__(self, programs: Path, *, settings: dict[str, str] | None = None) -> None:
@@ -82,7 +83,7 @@ class Server:
             programs: one of `binaries()`.
             settings: of postgresql.conf.
         """
-        self._programs = programs
+        self.programs = programs
         self._settings = {**_SETTINGS, **(settings or {})}
         # Short: the path of a socket may have a hundred characters only.
         self.folder = Path(tempfile.mkdtemp(prefix="ham-pg-"))
@@ -122,7 +123,7 @@ class Server:
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options],
+                [self.programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options],
                 user=_user(),
                 stdout=log,
                 stderr=log,
@@ -131,7 +132,7 @@ class Server:
             )
         give_up = time.monotonic() + _START_SECONDS
         while subprocess.run(
-            [self._programs / "pg_isready", "-q", "-h", self.host, "-U", "hamtarget", "-d", "postgres"], check=False
+            [self.programs / "pg_isready", "-q", "-h", self.host, "-U", "hamtarget", "-d", "postgres"], check=False
         ).returncode:
             if self._process.poll() is not None or time.monotonic() > give_up:
                 raise RuntimeError(f"PostgreSQL does not start: {(self.folder / 'log').read_text()[-2000:]}")
@@ -167,7 +168,7 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _call(self, program: str, *arguments: str | Path) -> None:
-        command: Sequence[str | Path] = [self._programs / program, *arguments]
+        command: Sequence[str | Path] = [self.programs / program, *arguments]
         done = subprocess.run(command, user=_user(), capture_output=True, text=True, check=False, cwd=self.folder)
         if done.returncode:
             raise RuntimeError(f"{program} failed: {done.stderr[-2000:]}")

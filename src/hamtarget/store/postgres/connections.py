@@ -42,6 +42,7 @@ _PLANNING = {
     "enable_material": "off",
     "enable_memoize": "off",
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",
 }
 # By class of SQLSTATE, or by the whole of it.
 _KINDS: dict[str, tuple[type[HamtargetError], str]] = {

@@ -81,8 +81,9 @@ class Finder:
         return done
 
     def _fetch(self, connection: Connection, sql: Callable[[bool], str], parameters: Sequence[Any]) -> list[Record]:
-        records = connection.execute(sql(self._has_names), parameters, prepare=True, binary=True).fetchall()
-        if not self._has_names and records and max(map(_row, records)) >= FIRST_NAMED_ROW:
+        has_names = self._has_names
+        records = connection.execute(sql(has_names), parameters, prepare=True, binary=True).fetchall()
+        if not has_names and records and max(map(_row, records)) >= FIRST_NAMED_ROW:
             self._has_names = True
             return connection.execute(sql(True), parameters, prepare=True, binary=True).fetchall()
         return records

@@ -30,6 +30,7 @@ def shares_of(radius: int, substrings: int) -> list[int]:
     return [share for share in shares if share >= 0]
 
 
+@lru_cache(maxsize=256)
 def look_ups(n_bits: int, substrings: int, radius: int) -> int:
     """How many values of substrings are asked for by a search for one code."""
     bounds = substring_bounds(n_bits, substrings)
