@@ -190,15 +190,16 @@ class Connections:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
-        used: Connection | None = None
         with translated(self.address):
+            # A search takes a few dozen microseconds: this is written for few steps.
+            connection = self._pool.getconn()
             try:
-                with self._pool.connection() as connection:
-                    used = connection
-                    return work(connection)
+                return work(connection)
             except (self._psycopg.OperationalError, self._psycopg.InterfaceError):
-                if used is None or not used.closed:
+                if not connection.closed:
                     raise
+            finally:
+                self._pool.putconn(connection)
             # The server has been started again: whatever is in the pool is from before.
             self._pool.check()
             with self._pool.connection() as connection:

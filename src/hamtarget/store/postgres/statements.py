@@ -69,14 +69,15 @@ def _flips(length: int, share: int) -> str:
 
 @lru_cache(maxsize=256)
 def radius_sql(
-    n_bits: int, substrings: int, radius: int, *, by_scan: bool, condition: str | None, has_names: bool
+    n_bits: int, substrings: int, radius: int, *, one: bool, by_scan: bool, condition: str | None, has_names: bool
 ) -> str:
     """Columns n (number of the query, from 1), row, distance and, if asked for, name.
 
-    Parameters: $1 codes of the queries, $2 the radius, then `flips_of`, unless every row is read, then those of the
-    condition on `fields`.
+    Parameters: $1 the array of the queries' codes, or the code of the one query, $2 the radius, then `flips_of`, unless
+    every row is read, then those of the condition on `fields`.
     """
-    hits = _scan(n_bits) if by_scan else _look_ups(n_bits, substrings, radius)
+    queries = f"(SELECT $1::bit({n_bits}) AS code, 1::bigint AS n) AS q" if one else _queries(n_bits)
+    hits = _scan(queries) if by_scan else _look_ups(queries, n_bits, substrings, radius)
     if condition is not None:
         hits = f"SELECT h.n, h.row, h.distance FROM ({hits}) h JOIN items p ON p.row = h.row WHERE {condition}"
     return _with_names(hits) if has_names else hits
@@ -101,14 +102,14 @@ def _queries(n_bits: int) -> str:
     return f"unnest($1::bit({n_bits})[]) WITH ORDINALITY AS q(code, n)"
 
 
-def _scan(n_bits: int) -> str:
+def _scan(queries: str) -> str:
     return f"""
         SELECT q.n, i.row, bit_count(i.code # q.code) AS distance
-        FROM {_queries(n_bits)} JOIN items i ON bit_count(i.code # q.code) <= $2::bigint
+        FROM {queries} JOIN items i ON bit_count(i.code # q.code) <= $2::bigint
     """
 
 
-def _look_ups(n_bits: int, substrings: int, radius: int) -> str:
+def _look_ups(queries: str, n_bits: int, substrings: int, radius: int) -> str:
     bounds = substring_bounds(n_bits, substrings)
     branches = []
     before: list[str] = []
@@ -116,7 +117,7 @@ def _look_ups(n_bits: int, substrings: int, radius: int) -> str:
     for number, share in enumerate(shares_of(radius, substrings)):
         start, stop = bounds[number]
         wanted = substring_of("q.code", start, stop)
-        tables = _queries(n_bits)
+        tables = queries
         if share:
             n_parameters += 1
             tables += f" CROSS JOIN unnest(${n_parameters}::{substring_type(stop - start)}[]) AS f(flips)"
