@@ -133,10 +133,11 @@ class Connections:
             **_PLANNING,
             "search_path": f"{address.quoted_schema}, pg_temp",
             "lock_timeout": f"{_LOCK_SECONDS}s",
-            "default_transaction_read_only": "on" if read_only else "off",
             "bytea_output": "hex",
             "client_encoding": "UTF8",
         }
+        if read_only:
+            self._settings["default_transaction_read_only"] = "on"
         if asynchronous:
             self._settings["synchronous_commit"] = "off"
         with translated(address):
