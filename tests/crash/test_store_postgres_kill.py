@@ -19,7 +19,7 @@ from hamtarget.errors import ServerError
 from hamtarget.store import Store
 
 HERE = Path(__file__).parent
-KILLS = int(os.environ.get("HAMTARGET_POSTGRES_KILLS", "4"))
+KILLS = int(os.environ.get("HAMTARGET_POSTGRES_KILLS", "3"))
 
 
 @pytest.mark.slow

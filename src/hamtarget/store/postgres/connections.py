@@ -31,6 +31,7 @@ T = TypeVar("T")
 _MOST_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
 _LOCK_SECONDS = 60
+_PATIENCE_SECONDS = 1.0
 
 # One plan serves a statement for good, and it is one that looks rows up: what a search reads is known beforehand, and
 # a guess from statistics could only be wrong. Where there is nothing to look up, PostgreSQL still reads all rows.
@@ -107,6 +108,11 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
     return CorruptFileError(f"{address}: {said}; its tables are not those of a store")
 
 
+def _is_broken(error: Any) -> bool:
+    """Whether the connection is gone: the server ended it (class 57), or could not say why."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -128,6 +134,7 @@ class Connections:
         self._psycopg = load_psycopg()
         import psycopg_pool
 
+        self._pool_timeout = psycopg_pool.PoolTimeout
         self.address = address
         self._settings = {
             **_PLANNING,
@@ -147,7 +154,6 @@ class Connections:
                 address.conninfo,
                 min_size=1,
                 max_size=_MOST_CONNECTIONS,
-                timeout=_CONNECT_SECONDS,
                 configure=self._configure,
                 kwargs=self._options(),
                 open=True,
@@ -177,8 +183,17 @@ class Connections:
     @contextmanager
     def one(self) -> Iterator[Connection]:
         """A connection that nobody else uses meanwhile; outside of any transaction."""
-        with self._pool.connection() as connection:
+        try:
+            connection = self._pool.getconn(_PATIENCE_SECONDS)
+        except self._pool_timeout:
+            # A pool that lost its connections is slow to make new ones, and does not say why.
+            with self.own() as connection:
+                yield connection
+            return
+        try:
             yield connection
+        finally:
+            self._pool.putconn(connection)
 
     @contextmanager
     def own(self) -> Iterator[Connection]:
@@ -192,18 +207,14 @@ class Connections:
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
         with translated(self.address):
-            # A search takes a few dozen microseconds: this is written for few steps.
-            connection = self._pool.getconn()
             try:
-                return work(connection)
-            except (self._psycopg.OperationalError, self._psycopg.InterfaceError):
-                if not connection.closed:
+                with self.one() as connection:
+                    return work(connection)
+            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+                if not _is_broken(error):
                     raise
-            finally:
-                self._pool.putconn(connection)
-            # The server has been started again: whatever is in the pool is from before.
             self._pool.check()
-            with self._pool.connection() as connection:
+            with self.own() as connection:
                 return work(connection)
 
     @contextmanager
@@ -226,16 +237,15 @@ class Connections:
             self._commit(connection)
 
     def _begin(self, lent: ExitStack) -> Connection:
-        connection: Connection = lent.enter_context(self._pool.connection())
+        connection = lent.enter_context(self.one())
         try:
             connection.execute("BEGIN")
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError):
-            if not connection.closed:
+        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            if not _is_broken(error):
                 raise
             lent.close()
-            # The server has been started again: whatever is in the pool is from before.
             self._pool.check()
-            connection = lent.enter_context(self._pool.connection())
+            connection = lent.enter_context(self.own())
             connection.execute("BEGIN")
         return connection
 
@@ -244,7 +254,7 @@ class Connections:
             try:
                 connection.execute("COMMIT")
             except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-                if not connection.closed:
+                if not _is_broken(error):
                     raise
                 raise ServerError(
                     f"{self.address}: the server broke off during the commit ({_first_line(error)}); the change is "
