@@ -174,10 +174,13 @@ def recall(
     index: MultiIndex, queries: NDArray[np.uint8], codes: NDArray[np.uint8], found: list[list[int]], k: int
 ) -> float:
     """Share of the k places of each query that hold a row no farther than the true k-th one."""
+    nearest = index.nearest(queries, k)
+    if not isinstance(nearest, Hits):
+        raise TypeError("a batch of codes gives a batch of hits")
     right = 0
-    for query, rows in zip(queries, found, strict=True):
-        bound = max(hit.distance for hit in index.nearest(query, k))
-        right += int((np.bitwise_count(codes[rows] ^ query).sum(axis=1) <= bound).sum())
+    for query, rows, last in zip(queries, found, nearest.offsets[1:].tolist(), strict=True):
+        distances = np.bitwise_count(codes[rows] ^ query).sum(axis=1)
+        right += int((distances <= nearest.distances[last - 1]).sum())
     return right / (k * len(queries))
 
 

@@ -330,3 +330,50 @@ def test_a_reader_is_told_by_the_server_as_well(postgres_stores):
         store._engine.read_only = False
         with pytest.raises(ReadOnlyError, match="read_only=True"):
             store.put([Item(1, code=CODES[0])])
+
+
+def test_connections_that_the_server_ended_are_replaced(postgres_stores):
+    end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hamtarget'"
+    with postgres_stores.create(n_bits=64) as store, Mirror(postgres_stores.place(), age=0) as mirror:
+        for number in range(3):
+            assert postgres_stores.sql(end)[0][0] >= 2
+            store.put([Item(number, code=CODES[number])])
+            assert postgres_stores.sql(end)[0][0] >= 1
+            assert [hit.id for hit in store.search(code=CODES[number])] == [number]
+            assert [hit.id for hit in mirror.search(CODES[number])] == [number]
+
+
+def test_a_transaction_whose_connection_ends_changes_nothing(postgres_stores):
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hamtarget'"
+
+    def change(store):
+        with store.transaction():
+            store.put([Item("a", code=CODES[0])])
+            postgres_stores.sql(end)
+            store.put([Item("b", code=CODES[0])])
+
+    with postgres_stores.create(n_bits=64) as store:
+        with pytest.raises(ServerError, match="try again"):
+            change(store)
+        assert len(store) == 0
+        assert store.sequence == 0
+        store.put([Item("c", code=CODES[0])])
+        assert [item.id for item in store.scan()] == ["c"]
+
+
+def test_a_forked_process_opens_its_own(postgres_stores):
+    import os
+
+    with postgres_stores.create(n_bits=64) as store, Mirror(postgres_stores.place()) as mirror:
+        store.put([Item(1, code=CODES[0])])
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (lambda: store.search(code=CODES[0]), lambda: mirror.search(CODES[0])):
+                try:
+                    call()
+                except ClosedError:
+                    refused += 1
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert 1 in store
