@@ -20,17 +20,19 @@ from hamtarget.store import Store
 
 HERE = Path(__file__).parent
 KILLS = int(os.environ.get("HAMTARGET_POSTGRES_KILLS", "2"))
+# A client starts more quickly than a server.
+CLIENT_KILLS = max(15, KILLS)
 
 
 @pytest.mark.slow
 def test_a_killed_client_loses_nothing_and_leaves_nothing_half_done(postgres_stores):
-    command = [sys.executable, str(HERE / "killed_stores.py"), postgres_stores.place(), str(KILLS), "6"]
+    command = [sys.executable, str(HERE / "killed_stores.py"), postgres_stores.place(), str(CLIENT_KILLS), "6"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     under_way, _, _, n_changes = map(int, done.stdout.split())
     # Else nothing was interrupted, and the test shows nothing.
-    assert under_way >= KILLS // 4
-    assert n_changes >= KILLS / 2
+    assert under_way > CLIENT_KILLS / 4
+    assert n_changes > CLIENT_KILLS
 
 
 class Writer(threading.Thread):

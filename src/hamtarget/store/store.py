@@ -32,11 +32,12 @@ _ITEMS_AT_ONCE = 512
 
 
 class Store:
-    """A folder of items (id, code, embedding, payload) that survives crashes, and the index that finds them.
+    """Items (id, code, embedding, payload) that survive crashes, and the index that finds them.
 
-    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. One process writes at a time; any
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. They are in a folder, or in a database:
+    `postgresql://user@host/database?store=name` (docs/postgresql.md). In a folder, one process writes at a time; any
     number of others read, and see each change once it is committed. Within a process, any number of threads may read
-    while one writes.
+    while one writes. In a database, any number of processes may write, one after another.
     """
 
     def __init__(self, engine: Backend) -> None:
@@ -59,7 +60,7 @@ class Store:
         """A new, empty store, open for writing.
 
         Args:
-            path: a folder that is not there yet, or is empty.
+            path: a folder that is not there yet, or is empty; or an address whose schema is so.
             encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
             radius: what a search without a radius of its own looks within; the encoder's by default, or 2.
@@ -67,10 +68,11 @@ class Store:
             embeddings: what embeddings are kept with the codes; none by default.
             durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
                 reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
-                the last puts, never the order of them or the store.
+                the last puts, never the order of them or the store. For PostgreSQL see docs/postgresql.md.
 
         Raises:
             FileError: the folder is not empty. InputError: a setting is missing or out of range.
+            ServerError, PrivilegeError: the database cannot be reached, or refuses. MissingExtraError: no psycopg.
         """
         settings = choose_settings(
             encoder,
@@ -92,7 +94,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
-        """The store in a folder.
+        """The store in a folder, or at an address.
 
         Args:
             path: where `create` made it.
@@ -102,7 +104,7 @@ class Store:
         Raises:
             FileError: there is no store. LockedError: another process is writing it.
             CorruptFileError: the database is damaged. UnsupportedFileError: a later version wrote it.
-            ReadOnlyError: the folder cannot be written.
+            ReadOnlyError: the folder cannot be written. ServerError, PrivilegeError, MissingExtraError: as `create`.
         """
         if is_address(path):
             from hamtarget.store.postgres.engine import PostgresEngine
