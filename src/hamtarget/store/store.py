@@ -34,10 +34,10 @@ _ITEMS_AT_ONCE = 512
 class Store:
     """Items (id, code, embedding, payload) that survive crashes, and the index that finds them.
 
-    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. They are in a folder, or in a database:
-    `postgresql://user@host/database?store=name` (docs/postgresql.md). In a folder, one process writes at a time; any
-    number of others read, and see each change once it is committed. Within a process, any number of threads may read
-    while one writes. In a database, any number of processes may write, one after another.
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. They are in a folder, or in a
+    database: `postgresql://user@host/database?store=name` (docs/postgresql.md). In a folder, one process writes at a
+    time; any number of others read, and see each change once it is committed. Within a process, any number of threads
+    may read while one writes. In a database, any number of processes may write, one after another.
     """
 
     def __init__(self, engine: Backend) -> None:
