@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers bench-store figure2 soak clean help
+.PHONY: demo test check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres figure2 soak clean help
 
 help:
 	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
 	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
 	@echo "make bench-service  a served store under load; results go to benchmarks/results (4 minutes)"
+	@echo "make bench-postgres  a store in PostgreSQL beside pgvector; results go to benchmarks/results (10 minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -44,7 +45,9 @@ test: $(VENV)/.installed
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
 	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
-	    tests/property/test_store_model.py tests/crash/test_store_kill.py
+	    tests/property/test_store_model.py tests/crash/test_store_kill.py -k "not postgres"
+	@HAMTARGET_POSTGRES_OPERATIONS=100000 HAMTARGET_POSTGRES_KILLS=50 $(BIN)/python -m pytest -n 2 -k postgres \
+	    tests/property/test_store_model.py tests/crash/test_store_postgres_kill.py
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .
@@ -75,6 +78,9 @@ bench-store: $(VENV)/.installed
 
 bench-service: $(VENV)/.installed
 	@$(BIN)/python benchmarks/service_load.py --out benchmarks/results/service_load.json
+
+bench-postgres: $(VENV)/.installed
+	@$(BIN)/python benchmarks/postgres_speed.py --out benchmarks/results/postgres_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

@@ -13,6 +13,8 @@
     |   |-- LockedError              another writer has it open
     |   |-- ReadOnlyError            opened for reading only, or the system lets nobody write there
     |   `-- WriteError               the disk is full or fails; nothing was changed
+    |-- ServerError                  a database server cannot be reached, or broke off
+    |   `-- PrivilegeError           it does not let this user do what was asked
     |-- ClosedError                  the store was closed, or was opened by another process
     |-- ServiceError                 a service refused a request, failed, or did not answer
     |   `-- BusyError                it has too much to do at the moment; try again later
@@ -76,6 +78,14 @@ class ReadOnlyError(FileError):
 
 class WriteError(FileError):
     """The disk is full or fails: what was asked is not on disk, and nothing was changed."""
+
+
+class ServerError(HamtargetError):
+    """A database server cannot be reached, or broke off; what was being changed is there as a whole or not at all."""
+
+
+class PrivilegeError(ServerError):
+    """A database server does not let this user do what was asked."""
 
 
 class ClosedError(HamtargetError):

@@ -1,4 +1,6 @@
-"""Changes a store again and again, and is killed while it does: `python killed_stores.py FOLDER KILLS SEED`.
+"""Changes a store again and again, and is killed while it does: `python killed_stores.py PLACE KILLS SEED`.
+
+PLACE is a folder, or the address of a store in PostgreSQL.
 
 Each round forks a process that opens the store and makes one change after another: puts, deletes, transactions,
 compactions, reopenings. It tells a pipe when it begins a change and when the change has been acknowledged, and is
@@ -90,6 +92,18 @@ def work(path, first, seed, report):
         number += 1
 
 
+def wait_for_server(path):
+    """Nothing; the server has noticed that its client is dead, and has ended what that had begun."""
+    if isinstance(path, Path):
+        return
+    import psycopg
+
+    with psycopg.connect(path.partition("&store=")[0], autocommit=True) as connection:
+        others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hamtarget'"
+        while connection.execute(others).fetchone()[0]:
+            time.sleep(0.01)
+
+
 def check(path, candidates, rng):
     """Which of the candidates the store holds: all rows are compared, and a search for each of some codes."""
     with Store.open(path, read_only=rng.random() < 0.5) as store:
@@ -104,7 +118,8 @@ def check(path, candidates, rng):
 
 
 def main():
-    path, kills, seed = Path(sys.argv[1]) / "store", int(sys.argv[2]), int(sys.argv[3])
+    path, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    path = path if "://" in path else Path(path) / "store"
     rng = random.Random(seed)
     Store.create(path, n_bits=N_BITS, radius=2).close()
     items, number = {}, 0
@@ -138,6 +153,7 @@ def main():
         if told.endswith(BEGUN):
             under_way += 1
             candidates.append(expect(items, number, seed))
+        wait_for_server(path)
         place = check(path, candidates, rng)
         if place == 1:
             found_done += 1

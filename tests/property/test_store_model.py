@@ -1,6 +1,6 @@
 """A store against a dictionary: random operations, reopenings and readers, and never another answer.
 
-HAMTARGET_OPERATIONS sets their number; `make soak` runs a million.
+HAMTARGET_OPERATIONS sets their number, HAMTARGET_POSTGRES_OPERATIONS that for PostgreSQL; `make soak` runs a million.
 """
 
 import json
@@ -11,8 +11,10 @@ import pytest
 
 from hamtarget.codes import distances
 from hamtarget.store import Item, Range
+from hamtarget.store.postgres import Mirror
 
 OPERATIONS = int(os.environ.get("HAMTARGET_OPERATIONS", "20000"))
+POSTGRES_OPERATIONS = int(os.environ.get("HAMTARGET_POSTGRES_OPERATIONS", "3000"))
 N_BITS = 32
 IDS = [*range(-150, 150), *(f"{number}" for number in range(300)), *(2**63 - 1 - number for number in range(100))]
 # Few bytes differ, so that many codes are near each other.
@@ -71,6 +73,7 @@ class Run:
         self.model = Model()
         self.store = stores.create(n_bits=N_BITS, radius=3, durability="os")
         self.reader = stores.open(read_only=True)
+        self.mirror = None if stores.has_files else Mirror(stores.place(), age=0)
         kinds = {
             self.put: 30,
             self.delete: 12,
@@ -142,6 +145,9 @@ class Run:
         expected = [hit for hit in self.model.ranked(query) if hit[1] <= radius][:limit]
         hits = self.any_store().search(code=query, radius=radius, limit=limit)
         assert [hit[:2] for hit in hits] == expected
+        if self.mirror is not None:
+            hits = self.mirror.search(query, radius, limit=limit)
+            assert [hit[:2] for hit in hits] == expected
 
     def nearest(self):
         query, k = CODES[self.random.integers(len(CODES))], int(self.random.integers(1, 30))
@@ -181,6 +187,8 @@ class Run:
         self.store.compact()
 
     def lose_index(self):
+        if not self.stores.has_files:
+            return
         self.store.close()
         for file in self.store.path.glob("index*.ham"):
             file.unlink()
@@ -202,12 +210,13 @@ def test_a_store_answers_as_a_dictionary_does(stores, monkeypatch):
     # So that the index is saved in the middle of puts, too.
     monkeypatch.setattr("hamtarget.store.engine._UNSAVED_ROWS", 500)
     run = Run(stores, seed=3)
-    for operation in range(OPERATIONS):
+    for operation in range(OPERATIONS if stores.has_files else POSTGRES_OPERATIONS):
         try:
             run.step()
         except BaseException as error:
             error.add_note(f"at operation {operation}")
             raise
     run.compare_all()
-    run.store.close()
-    run.reader.close()
+    for opened in (run.store, run.reader, run.mirror):
+        if opened is not None:
+            opened.close()

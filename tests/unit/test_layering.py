@@ -54,6 +54,7 @@ OUTSIDE = {
     "onnx_encoder": {"numpy", "onnxruntime"},
     "paper": {"numpy", "matplotlib"},
     "sklearn": {"numpy", "sklearn"},
+    "store": {"numpy", "psycopg", "psycopg_pool"},
     "demo": {"numpy", "matplotlib"},
     "cli": {"numpy", "rich", "typer"},
     "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
@@ -108,7 +109,8 @@ def test_the_rules_see_every_layer():
         ("hamtarget.learn", ["hamtarget._native", "hamtarget.search", "matplotlib", "timm", "torchvision", "triton"]),
         ("hamtarget.learn", ["onnx", "onnxruntime"]),
         ("hamtarget.search", ["torch"]),
-        ("hamtarget.store", ["torch", "onnxruntime", "PIL", "hamtarget.data", "hamtarget.learn"]),
+        ("hamtarget.store", ["torch", "onnxruntime", "PIL", "psycopg", "hamtarget.data", "hamtarget.learn"]),
+        ("hamtarget.store.postgres.engine", ["torch", "psycopg", "psycopg_pool"]),
         ("hamtarget.baselines", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.baselines.faiss_peers", ["torch", "hamtarget._native", "faiss"]),
         ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib", "hamtarget.paper.figure2"]),
@@ -131,9 +133,10 @@ def test_public_names_are_sorted_and_there():
     import hamtarget.learn
     import hamtarget.search
     import hamtarget.store
+    import hamtarget.store.postgres
 
     layers = (hamtarget.learn, hamtarget.search, hamtarget.store, hamtarget.baselines, hamtarget.data)
-    for module in (hamtarget, *layers):
+    for module in (hamtarget, *layers, hamtarget.store.postgres):
         assert module.__all__ == sorted(module.__all__)
         for name in module.__all__:
             assert getattr(module, name) is not None

@@ -38,6 +38,12 @@ def store(stores):
         yield store
 
 
+@pytest.fixture
+def folder_store(folder_stores):
+    with folder_stores.create(n_bits=64, radius=2) as store:
+        yield store
+
+
 def naive_search(codes, ids, query, radius):
     """Ids within the radius; integers first, then by time of storing: the order of `ids`."""
     found = distances(query[None], codes, 64)[0].tolist()
@@ -380,10 +386,11 @@ def test_settings_are_kept(stores):
     with stores.open() as store:
         found = (store.n_bits, store.radius, store.embeddings, store.has_encoder)
         assert found == (128, 5, Embeddings(4, "float16", "cosine"), False)
-        assert store._engine.index.substrings == 3
+        assert store._engine.settings.substrings == 3
 
 
-def test_a_folder_with_something_in_it_is_left_alone(stores, tmp_path):
+def test_a_folder_with_something_in_it_is_left_alone(folder_stores, tmp_path):
+    stores = folder_stores
     (tmp_path / "store").mkdir()
     stores.create(n_bits=64).close()
     with pytest.raises(FileError, match="not an empty folder"):
@@ -485,7 +492,7 @@ def test_pairs_are_found_while_items_are_deleted(store):
     assert all(pair.a != "b" for pair in found)
 
 
-def test_compact_keeps_everything(store):
+def test_compact_keeps_everything(stores, store):
     store.put_rows(
         [*range(400), *(f"{number}" for number in range(100))], codes=CODES, payloads=[{"x": "y" * 100}] * 500
     )
@@ -494,8 +501,9 @@ def test_compact_keeps_everything(store):
     store.compact()
     after = store.stats()
     assert (after.items, after.sequence) == (before.items, before.sequence) == (250, 2)
-    assert after.disk_bytes < before.disk_bytes
-    assert after.snapshot_sequence == 2
+    if stores.has_files:
+        assert after.disk_bytes < before.disk_bytes
+        assert after.snapshot_sequence == 2
     assert store.verify().ok
     assert [hit.id for hit in store.search(code=CODES[450], radius=0)] == ["50"]
     with store.transaction():
@@ -516,8 +524,10 @@ def test_compact_does_not_wait_for_a_scan(store):
     assert len(store) == 50
 
 
-def test_a_second_writer_is_told_who_the_first_is(stores, store):
+def test_a_second_writer_is_told_who_the_first_is(folder_stores, folder_store):
     import os
+
+    stores, store = folder_stores, folder_store
 
     with pytest.raises(LockedError, match=f"process {os.getpid()}"):
         stores.open()
@@ -563,8 +573,9 @@ def test_a_reader_follows_over_a_compaction_that_it_slept_through(stores, store)
         assert reader.verify().ok
 
 
-def test_a_reader_sees_a_commit_of_which_it_was_not_told(stores, store):
+def test_a_reader_sees_a_commit_of_which_it_was_not_told(folder_stores, folder_store):
     """As after a writer that was killed between the commit and the counter."""
+    stores, store = folder_stores, folder_store
     store.put([Item(1, code=CODES[0])])
     with stores.open(read_only=True) as reader:
         assert len(reader) == 1
@@ -632,8 +643,9 @@ def test_threads_search_while_one_writes(store):
 
 
 @pytest.mark.parametrize("filter", [None, {"n": 1}])
-def test_a_search_in_the_middle_of_a_change_waits_for_its_end(store, monkeypatch, filter):
+def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monkeypatch, filter):
     """Of two items that move together, the index has moved one when another thread looks."""
+    store = folder_store
     store.put([Item("a", code=CODES[0], payload={"n": 1}), Item("b", code=CODES[0], payload={"n": 1})])
     has_looked, found = threading.Event(), []
     live = store._engine._live
@@ -686,6 +698,6 @@ def test_stats_say_what_there_is(store):
     assert store.count() == len(store) == 100
 
 
-def test_the_index_of_a_store_is_an_index(store):
-    assert isinstance(store._engine.index, MultiIndex)
+def test_the_index_of_a_store_is_an_index(folder_store):
+    assert isinstance(folder_store._engine.index, MultiIndex)
     assert Store.__doc__

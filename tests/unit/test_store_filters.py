@@ -77,12 +77,16 @@ FILTERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
+@pytest.fixture(scope="module", params=["folder", "postgres"])
+def store(request, tmp_path_factory):
     from hamtarget.store import Store
 
+    if request.param == "folder":
+        place = tmp_path_factory.mktemp("filters") / "store"
+    else:
+        place = request.getfixturevalue("postgres_server").url(store="filters")
     ids = [number if number % 2 else f"{number}" for number in range(600)]
-    with Store.create(tmp_path_factory.mktemp("filters") / "store", n_bits=32, radius=6) as store:
+    with Store.create(place, n_bits=32, radius=6) as store:
         store.put(Item(id, code=code, payload=payload) for id, code, payload in zip(ids, CODES, PAYLOADS, strict=True))
         yield store
 

@@ -125,7 +125,8 @@ def test_an_encoder_that_cannot_be_kept_is_refused(stores):
         stores.create(encoder=HashEncoder(n_bits=16))
 
 
-def test_a_missing_encoder_is_an_error_when_it_is_needed(stores, encoder):
+def test_a_missing_encoder_is_an_error_when_it_is_needed(folder_stores, encoder):
+    stores = folder_stores
     with stores.create(encoder=encoder) as store:
         store.put_rows([1], inputs=VECTORS[:1])
     shutil.rmtree(store.path / "encoder")

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes
+from hamtarget.errors import InputError
 from hamtarget.search import Costs, Hits, MultiIndex
 from hamtarget.store import Id, Store, StoreHits
+from hamtarget.store.backend import Backend
 from hamtarget.store.filters import Filter
+from hamtarget.store.folder import FolderEngine
 from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 
 
@@ -33,7 +36,19 @@ class Look:
 
 
 class CountingStore(Store):
-    """A `Store` that also tells candidates and comparisons, which the index counts anyway."""
+    """A `Store` in a folder that also tells candidates and comparisons, which the index counts anyway."""
+
+    def __init__(self, engine: Backend) -> None:
+        """Use `CountingStore.open`.
+
+        Raises:
+            InputError: the store is not in a folder.
+        """
+        super().__init__(engine)
+        if not isinstance(engine, FolderEngine):
+            engine.close()
+            raise InputError(f"{engine.path} is in a database; expected a store in a folder: only those are served")
+        self._folder = engine
 
     def look(
         self, codes: Codes, look: Look, *, embeddings: NDArray[Any] | None = None, threads: int = 1
@@ -68,31 +83,31 @@ class CountingStore(Store):
                 rows = rows_for_search(connection, as_index, look.filter or {}, codes, look.radius)
             return find(watched, rows)
 
-        found = self._engine.search_in_step(find_filtered) if look.filter else self._engine.search(find_all)
+        found = self._folder.search_in_step(find_filtered) if look.filter else self._folder.search(find_all)
         if not isinstance(found, StoreHits):
             raise TypeError("a batch of queries gave the hits of one")
         return found, counted[-1].costs
 
     def sample(self, n_rows: int, n_ids: int, seed: int = 0) -> tuple[Codes, list[Id]]:
         """Codes of so many items, drawn without repeats, and ids of some of them; of all where there are fewer."""
-        index = self._engine.index
+        index = self._folder.index
         rows = np.fromiter(index, np.int64, len(index))
         rows = np.random.default_rng(seed).permutation(rows)[:n_rows]
         # Some may have been deleted since the line above.
         rows = np.array([row for row in rows.tolist() if row in index], dtype=np.int64)
         found = index.get(rows)
-        ids = self._engine.ids_of(rows[:n_ids])
+        ids = self._folder.ids_of(rows[:n_ids])
         return found[0] if isinstance(found, tuple) else found, list(ids.values())
 
     @property
     def index_memory(self) -> int:
         """Bytes that the index takes."""
-        return self._engine.index.memory
+        return self._folder.index.memory
 
     @property
     def substrings(self) -> int:
         """Number of tables of the index."""
-        return self._engine.index.substrings
+        return self._folder.index.substrings
 
 
 class _How(NamedTuple):

@@ -45,7 +45,8 @@ def where(filter: Filter) -> tuple[str, list[str | None]]:
     conditions: list[str] = []
     parameters: list[str | None] = []
     for field, wanted in filter.items():
-        parameters.append(_path(field))
+        check_field(field)
+        parameters.append(f'$."{field}"')
         if isinstance(wanted, Range):
             conditions.append("hamtarget_within(payload -> ?, ?, ?)")
             parameters += [_bound(wanted.min), _bound(wanted.max)]
@@ -77,7 +78,12 @@ def _bound(bound: str | int | float | None) -> str | None:
     return None if bound is None else json.dumps(bound)
 
 
-def _path(field: object) -> str:
+def check_field(field: object) -> None:
+    """Nothing, if a payload's field of this name can be looked up.
+
+    Raises:
+        InputError: it cannot. DtypeError: it is no string.
+    """
     if not isinstance(field, str):
         raise DtypeError(f"filter has the field {field!r}, {type(field).__name__}; expected a string")
     if json.dumps(field, ensure_ascii=False) != f'"{field}"':
@@ -85,7 +91,18 @@ def _path(field: object) -> str:
             f"filter has the field {field!r}; fields with quotes, backslashes or control characters in their name "
             "cannot be looked up: rename the field"
         )
-    return f'$."{field}"'
+
+
+def check_scalar(field: str, value: object) -> None:
+    """Nothing, if a field can equal this value.
+
+    Raises:
+        NotFiniteError: JSON cannot say it. DtypeError: it is no scalar.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotFiniteError(f"filter wants {field} to be {value}, which JSON cannot say; for bounds there is Range")
+    if not isinstance(value, str | int | float | bool | None):
+        raise DtypeError(f"filter wants {field} to be {value!r}; expected a string, number, bool, None or Range")
 
 
 def _texts(field: str, value: Any) -> list[str]:
@@ -93,10 +110,7 @@ def _texts(field: str, value: Any) -> list[str]:
 
     Texts are compared, because SQLite does not read every float to the last bit, nor text after a NUL.
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        raise NotFiniteError(f"filter wants {field} to be {value}, which JSON cannot say; for bounds there is Range")
-    if not isinstance(value, str | int | float | bool | None):
-        raise DtypeError(f"filter wants {field} to be {value!r}; expected a string, number, bool, None or Range")
+    check_scalar(field, value)
     equal: list[Any] = [value]
     if isinstance(value, int | float) and not isinstance(value, bool):
         equal += [int(value)] if value == int(value) else []

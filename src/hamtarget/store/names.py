@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -66,14 +65,23 @@ class _Table(NamedTuple):
 class Names:
     """Ids of rows. A row number is never given to a second id, so that what is remembered stays true."""
 
-    def __init__(self, connect: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], AbstractContextManager[Any]],
+        find: Callable[[Any, Sequence[int]], dict[int, Id]] = find_ids,
+    ) -> None:
+        """No names yet.
+
+        Args:
+            connect: gives a connection to the database.
+            find: gives, with such a connection, ids of those rows that are there.
+        """
         self._connect = connect
+        self._find = find
         self._lock = threading.Lock()
         self._table = _Table(FIRST_NAMED_ROW, np.empty(0, dtype=object), np.empty(0, dtype=bool))
 
-    def resolve(
-        self, hits: StoreQueryHits | Hits, connection: sqlite3.Connection | None = None
-    ) -> StoreQueryHits | StoreHits | None:
+    def resolve(self, hits: StoreQueryHits | Hits, connection: Any = None) -> StoreQueryHits | StoreHits | None:
         """Hits with ids in place of row numbers; None where a row was deleted before its id was known."""
         if isinstance(hits, Hits):
             if not self._remember(hits.ids, connection):
@@ -106,7 +114,7 @@ class Names:
             rows = rows[known]
         return dict(zip(rows.tolist(), self.of(rows).tolist(), strict=True))
 
-    def _remember(self, rows: NDArray[np.int64], connection: sqlite3.Connection | None) -> bool:
+    def _remember(self, rows: NDArray[np.int64], connection: Any) -> bool:
         """Whether the ids of all of the rows are known now; `connection` is asked for those that were not."""
         if not len(rows) or rows.max() < FIRST_NAMED_ROW:
             return True
@@ -121,11 +129,11 @@ class Names:
                 self._learn(rows, own)
         return self._table.knows(rows)
 
-    def _learn(self, rows: NDArray[np.int64], connection: sqlite3.Connection) -> None:
+    def _learn(self, rows: NDArray[np.int64], connection: Any) -> None:
         with self._lock:
             table = self._table.covering(int(rows.min()), int(rows.max()))
             unknown = np.unique(rows[~table.is_known[rows - table.first]]).tolist()
-            for row, id in find_ids(connection, unknown).items():
+            for row, id in self._find(connection, unknown).items():
                 table.ids[row - table.first] = id
                 table.is_known[row - table.first] = True
             self._table = table

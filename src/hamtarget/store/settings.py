@@ -53,13 +53,30 @@ def read_settings(connection: sqlite3.Connection) -> Settings:
     """
     try:
         texts = dict(connection.execute("SELECT name, value FROM settings"))
+    except (TypeError, ValueError) as error:
+        raise _damaged(error) from error
+    return settings_of(texts)
+
+
+def settings_of(texts: dict[str, str]) -> Settings:
+    """The settings that `Settings.as_texts` wrote.
+
+    Raises:
+        CorruptFileError: they are something else.
+    """
+    texts = dict(texts)
+    try:
         if texts.pop(_CHECKSUM) != _checksum(texts):
             raise ValueError("their checksum is wrong")
         found = {name: json.loads(text) for name, text in texts.items()}
         embeddings = found.pop("embeddings")
         return Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"the settings of the store are damaged ({error}); restore the folder") from error
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> CorruptFileError:
+    return CorruptFileError(f"the settings of the store are damaged ({error}); restore it from a copy")
 
 
 def _checksum(texts: dict[str, str]) -> str:

@@ -9,27 +9,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import check_radius
-from hamtarget.encoders import open_encoder
 from hamtarget.errors import InputError
 from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import Embeddings
+from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.creation import ENCODER_NAME, create_folder
+from hamtarget.store.creation import create_folder
 from hamtarget.store.database import Durability
-from hamtarget.store.duplicates import close_groups, close_pairs
-from hamtarget.store.engine import Engine
 from hamtarget.store.filters import Filter
+from hamtarget.store.folder import FolderEngine
 from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.inspection import store_stats, verify_store
 from hamtarget.store.items import Item, Payload, check_id, check_ids
-from hamtarget.store.live import StoreIndex
-from hamtarget.store.reading import count_items, get_items, scan_items
+from hamtarget.store.postgres.address import is_address
 from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
-from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
 from hamtarget.store.settings import choose_settings
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
@@ -37,14 +32,15 @@ _ITEMS_AT_ONCE = 512
 
 
 class Store:
-    """A folder of items (id, code, embedding, payload) that survives crashes, and the index that finds them.
+    """Items (id, code, embedding, payload) that survive crashes, and the index that finds them.
 
-    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. One process writes at a time; any
-    number of others read, and see each change once it is committed. Within a process, any number of threads may read
-    while one writes.
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. They are in a folder, or in a
+    database: `postgresql://user@host/database?store=name` (docs/postgresql.md). In a folder, one process writes at a
+    time; any number of others read, and see each change once it is committed. Within a process, any number of threads
+    may read while one writes. In a database, any number of processes may write, one after another.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Backend) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
         self._encoder: TrainedEncoder | None = None
@@ -64,7 +60,7 @@ class Store:
         """A new, empty store, open for writing.
 
         Args:
-            path: a folder that is not there yet, or is empty.
+            path: a folder that is not there yet, or is empty; or an address whose schema is so.
             encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
             radius: what a search without a radius of its own looks within; the encoder's by default, or 2.
@@ -72,10 +68,11 @@ class Store:
             embeddings: what embeddings are kept with the codes; none by default.
             durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
                 reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
-                the last puts, never the order of them or the store.
+                the last puts, never the order of them or the store. For PostgreSQL see docs/postgresql.md.
 
         Raises:
             FileError: the folder is not empty. InputError: a setting is missing or out of range.
+            ServerError, PrivilegeError: the database cannot be reached, or refuses. MissingExtraError: no psycopg.
         """
         settings = choose_settings(
             encoder,
@@ -85,14 +82,19 @@ class Store:
             embeddings=embeddings,
             durability=durability,
         )
-        create_folder(Path(path), settings, encoder)
+        if is_address(path):
+            from hamtarget.store.postgres.engine import create_in_database
+
+            create_in_database(str(path), settings, encoder)
+        else:
+            create_folder(Path(path), settings, encoder)
         store = cls.open(path)
         store._encoder = encoder
         return store
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
-        """The store in a folder.
+        """The store in a folder, or at an address.
 
         Args:
             path: where `create` made it.
@@ -102,9 +104,13 @@ class Store:
         Raises:
             FileError: there is no store. LockedError: another process is writing it.
             CorruptFileError: the database is damaged. UnsupportedFileError: a later version wrote it.
-            ReadOnlyError: the folder cannot be written.
+            ReadOnlyError: the folder cannot be written. ServerError, PrivilegeError, MissingExtraError: as `create`.
         """
-        return cls(Engine(Path(path), read_only=read_only, progress=progress))
+        if is_address(path):
+            from hamtarget.store.postgres.engine import PostgresEngine
+
+            return cls(PostgresEngine(str(path), read_only=read_only))
+        return cls(FolderEngine(Path(path), read_only=read_only, progress=progress))
 
     def __enter__(self) -> Self:
         return self
@@ -117,8 +123,8 @@ class Store:
         self._engine.close()
 
     @property
-    def path(self) -> Path:
-        """The store's folder."""
+    def path(self) -> Path | str:
+        """The store's folder, or its address without the password."""
         return self._engine.path
 
     @property
@@ -156,7 +162,7 @@ class Store:
         if self._encoder is None:
             if not self._engine.settings.has_encoder:
                 raise InputError(f"{self.path} has no encoder; pass codes, or create it with encoder=...")
-            self._encoder = open_encoder(self.path / ENCODER_NAME)
+            self._encoder = self._engine.open_encoder()
         return self._encoder
 
     @property
@@ -166,7 +172,7 @@ class Store:
 
     def __len__(self) -> int:
         """Number of items."""
-        return len(self._engine.index)
+        return self._engine.count(None)
 
     def __contains__(self, id: object) -> bool:
         """Whether there is an item of this id."""
@@ -178,9 +184,7 @@ class Store:
 
     def count(self, filter: Filter | None = None) -> int:
         """Number of items, or of those that pass a filter."""
-        if not filter:
-            return len(self)
-        return self._engine.read(lambda connection, _: count_items(connection, filter))
+        return self._engine.count(filter)
 
     def put(self, items: Iterable[Item]) -> int:
         """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
@@ -259,8 +263,7 @@ class Store:
         Raises:
             CorruptFileError: an item is damaged.
         """
-        checked = check_ids(ids)
-        return self._engine.read(lambda connection, _: get_items(connection, checked, self.embeddings))
+        return self._engine.get(check_ids(ids))
 
     def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
         """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
@@ -272,8 +275,7 @@ class Store:
         Raises:
             CorruptFileError: an item is damaged.
         """
-        with self._engine.reading() as connection:
-            yield from scan_items(connection, filter, self.embeddings)
+        return self._engine.scan(filter)
 
     def search(
         self,
@@ -307,16 +309,8 @@ class Store:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
         codes, vectors = self._queries(query, code, embedding, rerank)
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.search(
-                codes, radius, limit=limit, filter=rows, rerank=rerank, queries=vectors, threads=threads
-            )
-
-        if not filter:
-            return self._engine.search(look)
-        return self._engine.search_in_step(
-            lambda connection, index: look(index, rows_for_search(connection, index, filter, codes, radius))
+        return self._engine.find(
+            codes, radius, limit=limit, filter=filter, rerank=rerank, queries=vectors, threads=threads
         )
 
     def nearest(
@@ -332,15 +326,7 @@ class Store:
     ) -> StoreQueryHits | StoreHits:
         """The `k` nearest items, exactly; all of them where there are fewer. For the rest see `search`."""
         codes, vectors = self._queries(query, code, embedding, rerank)
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.nearest(codes, k, filter=rows, rerank=rerank, queries=vectors, threads=threads)
-
-        if not filter:
-            return self._engine.search(look)
-        return self._engine.search_in_step(
-            lambda connection, index: look(index, rows_for_nearest(connection, index, filter, codes, k))
-        )
+        return self._engine.find_nearest(codes, k, filter=filter, rerank=rerank, queries=vectors, threads=threads)
 
     def near_duplicates(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
@@ -351,19 +337,14 @@ class Store:
         are. `progress` is called with items done and all items.
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
-            ids = self._engine.ids_of(np.concatenate((a, b)))
-            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
-                if row_a in ids and row_b in ids:
-                    yield Pair(ids[row_a], ids[row_b], distance)
+        return self._engine.pairs(within, threads=threads, progress=progress)
 
     def duplicate_groups(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> list[list[Id]]:
         """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        groups = close_groups(self._engine.index, within, threads=threads, progress=progress)
-        return [ids for group in groups if len(ids := list(self._engine.ids_of(group).values())) > 1]
+        return self._engine.groups(within, threads=threads, progress=progress)
 
     def compact(self) -> None:
         """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
@@ -374,16 +355,11 @@ class Store:
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
         """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
-        settings = self._engine.settings
-        return self._engine.read(
-            lambda connection, index: verify_store(connection, index, self.path, settings, progress=progress)
-        )
+        return self._engine.verify(progress=progress)
 
     def stats(self) -> StoreStats:
         """How much there is of everything."""
-        return self._engine.read(
-            lambda connection, index: store_stats(connection, index, self.path, self._engine.settings)
-        )
+        return self._engine.stats()
 
     def _queries(
         self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None

@@ -1,0 +1,277 @@
+"""Connections to a store's database: pooled, replaced when they break, with errors in this package's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hamtarget.errors import (
+    ClosedError,
+    CorruptFileError,
+    FileError,
+    HamtargetError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    PrivilegeError,
+    ReadOnlyError,
+    ServerError,
+    WriteError,
+)
+from hamtarget.store.postgres.address import Address
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+T = TypeVar("T")
+
+_MOST_CONNECTIONS = 8
+_CONNECT_SECONDS = 10
+_LOCK_SECONDS = 60
+_PATIENCE_SECONDS = 1.0
+
+# One plan serves a statement for good, and it is one that looks rows up: what a search reads is known beforehand, and
+# a guess from statistics could only be wrong. Where there is nothing to look up, PostgreSQL still reads all rows.
+_PLANNING = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+# By class of SQLSTATE, or by the whole of it.
+_KINDS: dict[str, tuple[type[HamtargetError], str]] = {
+    "25006": (ReadOnlyError, "this server, or this user, only reads: open it with read_only=True"),
+    "28": (PrivilegeError, "see the user and the password in the address"),
+    "3D000": (FileError, "make the database first, or see its name in the address"),
+    "40": (LockedError, "another writer was in the way, and nothing was changed: try again"),
+    "42501": (PrivilegeError, "let the owner of the tables GRANT it"),
+    "42P01": (CorruptFileError, "its tables are not those of a store"),
+    "42703": (CorruptFileError, "its tables are not those of a store"),
+    "53": (WriteError, "nothing was changed: make room on the server, or let it have more connections"),
+    "54": (InputError, "it is more than PostgreSQL can hold"),
+    "55P03": (LockedError, "another writer holds the store for too long; see what it does, and try again"),
+    "58": (WriteError, "nothing was changed: look after the server's disk"),
+    "XX001": (CorruptFileError, "restore the database from a copy"),
+    "XX002": (CorruptFileError, "REINDEX it, or restore the database from a copy"),
+}
+
+
+def load_psycopg() -> Any:
+    """The module psycopg.
+
+    Raises:
+        MissingExtraError: it, or its pool, is not installed.
+    """
+    try:
+        import psycopg
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "a store in PostgreSQL needs psycopg and psycopg_pool; install them with: pip install 'hamtarget[postgres]'"
+        ) from error
+    return psycopg
+
+
+@contextmanager
+def translated(address: Address) -> Iterator[None]:
+    """Errors of psycopg within become those of `hamtarget.errors`."""
+    psycopg = load_psycopg()
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _in_our_words(error, address) from error
+
+
+def _in_our_words(error: Any, address: Address) -> HamtargetError:
+    said = _first_line(error)
+    state = error.sqlstate or ""
+    for known in (state, state[:2]):
+        if known in _KINDS:
+            kind, advice = _KINDS[known]
+            return kind(f"{address}: {said}; {advice}")
+    if "pool" in type(error).__name__.lower() and "closed" in said:
+        return ClosedError(f"{address} was closed; open the store again")
+    psycopg = load_psycopg()
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        if "authentication failed" in said or "no password" in said:
+            return PrivilegeError(f"{address}: {said}; see the user and the password in the address")
+        if "does not exist" in said and "database" in said:
+            return FileError(f"{address}: {said}; make the database first, or see its name in the address")
+        return ServerError(f"{address}: {said}; see whether the server runs and can be reached, and try again")
+    return CorruptFileError(f"{address}: {said}; its tables are not those of a store")
+
+
+def _is_broken(error: Any) -> bool:
+    """Whether the connection is gone: the server ended it (class 57), or could not say why."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Connections:
+    """Connections to one store: a few that threads take in turns, and others for long work."""
+
+    def __init__(self, address: Address, *, read_only: bool, asynchronous: bool) -> None:
+        """Connections, the first of which has been made.
+
+        Args:
+            address: of the store.
+            read_only: whether they may only read.
+            asynchronous: whether a commit need not wait for the server's disk.
+
+        Raises:
+            ServerError: the server cannot be reached. PrivilegeError: it does not let this user in.
+        """
+        self._psycopg = load_psycopg()
+        import psycopg_pool
+
+        self._pool_timeout = psycopg_pool.PoolTimeout
+        self.address = address
+        self._settings = {
+            **_PLANNING,
+            "search_path": f"{address.quoted_schema}, pg_temp",
+            "lock_timeout": f"{_LOCK_SECONDS}s",
+            "bytea_output": "hex",
+            "client_encoding": "UTF8",
+        }
+        if read_only:
+            self._settings["default_transaction_read_only"] = "on"
+        if asynchronous:
+            self._settings["synchronous_commit"] = "off"
+        with translated(address):
+            # A server that is not there is told at once; a pool would wait for it.
+            self._connect().close()
+            self._pool = psycopg_pool.ConnectionPool(
+                address.conninfo,
+                min_size=1,
+                max_size=_MOST_CONNECTIONS,
+                configure=self._configure,
+                kwargs=self._options(),
+                open=True,
+            )
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "autocommit": True,
+            "cursor_factory": self._psycopg.RawCursor,
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "hamtarget",
+        }
+
+    def _connect(self) -> Connection:
+        connection: Connection = self._psycopg.connect(self.address.conninfo, **self._options())
+        try:
+            self._configure(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _configure(self, connection: Connection) -> None:
+        chosen = ", ".join(f"set_config('{name}', ${place}, false)" for place, name in enumerate(self._settings, 1))
+        connection.execute(f"SELECT {chosen}", list(self._settings.values()))
+
+    @contextmanager
+    def one(self) -> Iterator[Connection]:
+        """A connection that nobody else uses meanwhile; outside of any transaction."""
+        try:
+            connection = self._pool.getconn(_PATIENCE_SECONDS)
+        except self._pool_timeout:
+            # A pool that lost its connections is slow to make new ones, and does not say why.
+            with self.own() as connection:
+                yield connection
+            return
+        try:
+            yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    @contextmanager
+    def own(self) -> Iterator[Connection]:
+        """A connection beside the shared ones, for work whose end is not in sight."""
+        connection = self._connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
+        with translated(self.address):
+            try:
+                with self.one() as connection:
+                    return work(connection)
+            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+                if not _is_broken(error):
+                    raise
+            self._pool.check()
+            with self.own() as connection:
+                return work(connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A connection in a transaction: committed at the end, or rolled back if anything is raised.
+
+        Raises:
+            ServerError: among others, if the server broke off during the commit.
+        """
+        with ExitStack() as lent:
+            with translated(self.address):
+                connection = self._begin(lent)
+            try:
+                yield connection
+            except BaseException:
+                # What has broken off has been rolled back.
+                with suppress(self._psycopg.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            self._commit(connection)
+
+    def _begin(self, lent: ExitStack) -> Connection:
+        connection = lent.enter_context(self.one())
+        try:
+            connection.execute("BEGIN")
+        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            if not _is_broken(error):
+                raise
+            lent.close()
+            self._pool.check()
+            connection = lent.enter_context(self.own())
+            connection.execute("BEGIN")
+        return connection
+
+    def _commit(self, connection: Connection) -> None:
+        with translated(self.address):
+            try:
+                connection.execute("COMMIT")
+            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+                if not _is_broken(error):
+                    raise
+                raise ServerError(
+                    f"{self.address}: the server broke off during the commit ({_first_line(error)}); the change is "
+                    "there as a whole or not at all: see the store's `sequence` once the server is back"
+                ) from error
+
+    def close(self) -> None:
+        """Nothing; those in use are closed when they come back."""
+        self._pool.close()
+
+
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[None]:
+    """A transaction that only reads, and sees everything as it was at its beginning."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("ROLLBACK")

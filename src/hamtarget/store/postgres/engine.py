@@ -1,0 +1,360 @@
+"""An open store in PostgreSQL."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import check_codes
+from hamtarget.encoders import open_encoder
+from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
+from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.search import Hits
+from hamtarget.store.duplicates import close_groups, close_pairs
+from hamtarget.store.filters import Filter
+from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.items import FIRST_NAMED_ROW, Item
+from hamtarget.store.live import StoreIndex
+from hamtarget.store.postgres.address import Address, parse_address
+from hamtarget.store.postgres.connections import Connections, snapshot, translated
+from hamtarget.store.postgres.filters import where
+from hamtarget.store.postgres.finding import Finder, Record, batch_hits, names_of, one_query_hits, read_n_items
+from hamtarget.store.postgres.inspection import inspect, measure
+from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, find_names, integers, item_of, name_of
+from hamtarget.store.postgres.schema import create_tables, open_tables
+from hamtarget.store.postgres.writing import PostgresWriting
+from hamtarget.store.results import Id, Pair, StoreHit, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.rows import is_direct
+from hamtarget.store.settings import Settings
+
+if TYPE_CHECKING:
+    from hamtarget.store.postgres.connections import Connection
+
+T = TypeVar("T")
+
+_FETCHED_ROWS = 4096
+# Traces of deleted items are kept for so many changes: who follows the store and is further behind reads all of it.
+_KEPT_CHANGES = 10_000
+
+
+def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
+    """Nothing; the address then is that of an empty store.
+
+    Raises:
+        FileError: there is something already. ServerError, and its kind: the server cannot be reached, or refuses.
+    """
+    address = parse_address(text)
+    files = {} if encoder is None else _encoder_files(encoder)
+    connections = Connections(address, read_only=False, asynchronous=False)
+    try:
+        with translated(address), connections.one() as connection:
+            create_tables(connection, address, settings, files)
+    finally:
+        connections.close()
+
+
+def _encoder_files(encoder: TrainedEncoder) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "encoder"
+        encoder.save(place)
+        files = [file for file in place.rglob("*") if file.is_file()]
+        return {file.relative_to(place).as_posix(): file.read_bytes() for file in files}
+
+
+class PostgresEngine:
+    """A `Backend` in a PostgreSQL database.
+
+    Attributes:
+        address: where the store is.
+        read_only: whether it was opened for reading only.
+        settings: what the store was made for.
+    """
+
+    def __init__(self, text: str, *, read_only: bool) -> None:
+        """The store at an address.
+
+        Raises:
+            FileError: there is no store. ServerError, and its kind: the server cannot be reached, or refuses.
+        """
+        self.address: Address = parse_address(text)
+        self.read_only = read_only
+        self._unusable = ""
+        self._writing: PostgresWriting | None = None
+        self._write_lock = threading.RLock()
+        self._encoder_folder: str | None = None
+        connections = Connections(self.address, read_only=read_only, asynchronous=False)
+        try:
+            with translated(self.address), connections.one() as connection:
+                self.settings: Settings = open_tables(connection, self.address, read_only=read_only)
+            if self.settings.durability == "os":
+                connections.close()
+                connections = Connections(self.address, read_only=read_only, asynchronous=True)
+        except BaseException:
+            connections.close()
+            raise
+        self._connections = connections
+        self._finder = Finder(self.settings)
+        # An empty index knows what searches there can be.
+        self._empty = self._new_index()
+        tell_of_forks(self)
+
+    @property
+    def path(self) -> str:
+        """The address without its password."""
+        return str(self.address)
+
+    def close(self) -> None:
+        """Nothing; the connections are closed."""
+        if self._unusable:
+            return
+        with self._write_lock:
+            self._check_between_transactions("close")
+            self._unusable = "was closed; open the store again"
+            self._connections.close()
+            if self._encoder_folder is not None:
+                shutil.rmtree(self._encoder_folder, ignore_errors=True)
+
+    def after_fork(self) -> None:
+        """Nothing; in a process that was forked from this one, the store cannot be used."""
+        self._unusable = self._unusable or (
+            "was opened by the process that this one was forked from; open the store again"
+        )
+
+    def check_open(self) -> None:
+        """Nothing, if the store is open and was opened by this process.
+
+        Raises:
+            ClosedError: it is not.
+        """
+        if self._unusable:
+            raise ClosedError(f"{self.address} {self._unusable}")
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last change."""
+        return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
+
+    def open_encoder(self) -> TrainedEncoder:
+        """The encoder that was saved with the store."""
+        files = self._read(lambda connection: connection.execute("SELECT name, content FROM encoder").fetchall())
+        if self._encoder_folder is None:
+            self._encoder_folder = tempfile.mkdtemp(prefix="hamtarget-encoder-")
+        folder = Path(self._encoder_folder)
+        for name, content in files:
+            relative = PurePosixPath(name)
+            # A forged table does not lead out of the folder.
+            if relative.is_absolute() or ".." in relative.parts:
+                raise CorruptFileError(f"{self.address}: the encoder has a file {name!r}; restore the database")
+            (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+            (folder / relative).write_bytes(bytes(content))
+        if not files:
+            raise FileError(f"{self.address} has lost its encoder; restore the database from a copy, or pass codes")
+        return open_encoder(folder)
+
+    def count(self, filter: Filter | None) -> int:
+        """Number of items that pass."""
+        if not filter:
+            return self._read(read_n_items)
+        condition, parameters = where(filter, 1)
+        sql = f"SELECT count(*) FROM items WHERE {condition}"
+        return int(self._read(lambda connection: connection.execute(sql, parameters).fetchall())[0][0])
+
+    def get(self, ids: list[Id]) -> list[Item | None]:
+        """The items of these ids."""
+        rows = [id for id in ids if is_direct(id)]
+        names = [name_of(id) for id in ids if not is_direct(id)]
+        sql = f"""
+            SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE i.row = ANY($1::bigint[])
+            UNION ALL
+            SELECT {ITEM_COLUMNS} FROM names n JOIN items i ON i.row = n.row WHERE n.name = ANY($2::bytea[])
+        """
+        records = self._read(
+            lambda connection: connection.execute(sql, [integers(rows), names], binary=True).fetchall()
+        )
+        found = {item.id: item for item in (item_of(record, self.settings) for record in records)}
+        return [found.get(id) for id in ids]
+
+    def scan(self, filter: Filter | None) -> Iterator[Item]:
+        """All items that pass."""
+        self.check_open()
+        condition, parameters = where(filter or {}, 1)
+        sql = f"SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE {condition} ORDER BY i.row"
+        with translated(self.address), self._connections.own() as connection, snapshot(connection):
+            # A cursor of the server: the items need not fit into memory.
+            connection.execute(f"DECLARE scan NO SCROLL CURSOR FOR {sql}", parameters)
+            while block := connection.execute(f"FETCH {_FETCHED_ROWS} FROM scan", binary=True).fetchall():
+                for record in block:
+                    self.check_open()
+                    yield item_of(record, self.settings)
+
+    @contextmanager
+    def write(self) -> Iterator[PostgresWriting]:
+        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        self._check_writable()
+        with self._write_lock:
+            self.check_open()
+            if self._writing is not None:
+                with self._writing.part():
+                    yield self._writing
+                return
+            try:
+                with self._connections.transaction() as connection:
+                    with translated(self.address):
+                        writing = self._writing = PostgresWriting(connection, self.address)
+                    yield writing
+                    with translated(self.address):
+                        writing.finish()
+            finally:
+                self._writing = None
+
+    def find(
+        self,
+        codes: ArrayLike,
+        radius: int | None,
+        *,
+        limit: int | None,
+        filter: Filter | None,
+        rerank: int | None,
+        queries: ArrayLike | None,
+        threads: int,
+    ) -> StoreQueryHits | StoreHits:
+        """Every item within the radius of a code, or of each of several."""
+
+        def look(index: StoreIndex) -> Any:
+            return index.search(codes, radius, limit=limit, rerank=rerank, queries=queries, threads=threads)
+
+        look(self._empty)
+        wanted = check_codes(codes, self.settings.n_bits)
+        within = self.settings.radius if radius is None else int(radius)
+        if rerank is not None:
+            return self._ranked(look, lambda connection: self._finder.within(connection, wanted, within, filter))
+        records = self._read(lambda connection: self._finder.within(connection, wanted, within, filter))
+        return one_query_hits(records, limit) if np.ndim(codes) == 1 else batch_hits(records, len(wanted), limit)
+
+    def find_nearest(
+        self,
+        codes: ArrayLike,
+        k: int,
+        *,
+        filter: Filter | None,
+        rerank: int | None,
+        queries: ArrayLike | None,
+        threads: int,
+    ) -> StoreQueryHits | StoreHits:
+        """The nearest items to a code, or to each of several."""
+
+        def look(index: StoreIndex) -> Any:
+            return index.nearest(codes, k, rerank=rerank, queries=queries, threads=threads)
+
+        look(self._empty)
+        wanted = check_codes(codes, self.settings.n_bits)
+        if rerank is not None:
+            return self._ranked(look, lambda connection: self._finder.nearest(connection, wanted, k, filter))
+        records = self._read_snapshot(lambda connection: self._finder.nearest(connection, wanted, k, filter))
+        return one_query_hits(records, k) if np.ndim(codes) == 1 else batch_hits(records, len(wanted), k)
+
+    def _ranked(
+        self, look: Callable[[StoreIndex], Any], find: Callable[[Connection], list[Record]]
+    ) -> StoreQueryHits | StoreHits:
+        """What `look` finds in an index of nothing but the rows that `find` finds."""
+
+        def fetch(connection: Connection) -> tuple[list[Record], StoreIndex]:
+            records = find(connection)
+            rows = {record[1] for record in records}
+            return records, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
+
+        records, index = self._read_snapshot(fetch)
+        hits, names = look(index), names_of(records)
+        if isinstance(hits, Hits):
+            return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances, names)
+        ids = names(np.array([hit[0] for hit in hits], dtype=np.int64)).tolist()
+        return StoreQueryHits(StoreHit(id, *hit[1:]) for id, hit in zip(ids, hits, strict=True))
+
+    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+        """All pairs within the radius."""
+        index = self._read_snapshot(self._index_of)
+        for a, b, distances in close_pairs(index, radius, threads=threads, progress=progress):
+            ids = self._ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
+
+    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+        """Items that steps within the radius connect."""
+        index = self._read_snapshot(self._index_of)
+        groups = close_groups(index, radius, threads=threads, progress=progress)
+        if not groups:
+            return []
+        ids = self._ids_of(np.concatenate(groups))
+        named = [[ids[row] for row in group.tolist() if row in ids] for group in groups]
+        return [group for group in named if len(group) > 1]
+
+    def compact(self) -> None:
+        """Nothing; searches need not look into the table itself, and old traces of deleted items are gone."""
+        self._check_writable()
+        with self._write_lock:
+            self._check_between_transactions("compact")
+            with self._connections.transaction() as connection, translated(self.address):
+                (sequence,) = connection.execute("SELECT sequence FROM state FOR UPDATE").fetchall()[0]
+                forgotten = max(0, sequence - _KEPT_CHANGES)
+                connection.execute("DELETE FROM deleted WHERE changed <= $1", [forgotten])
+                connection.execute("UPDATE state SET forgotten = greatest(forgotten, $1::bigint)", [forgotten])
+            with translated(self.address), self._connections.own() as connection:
+                for table in ("items", "names", "deleted", "state"):
+                    connection.execute(f"VACUUM (ANALYZE) {table}")
+
+    def verify(self, *, progress: Progress | None) -> StoreReport:
+        """What is wrong, if anything."""
+        return self._read_snapshot(lambda connection: inspect(connection, self.settings, progress=progress))
+
+    def stats(self) -> StoreStats:
+        """How much there is of everything."""
+        return self._read(lambda connection: measure(connection, self.settings))
+
+    def _new_index(self) -> StoreIndex:
+        kept = self.settings
+        return StoreIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+
+    def _index_of(self, connection: Connection, condition: str = "TRUE") -> StoreIndex:
+        """An index of all rows, or of those that meet a condition."""
+        index = self._new_index()
+        for put in copy_out(connection, self.settings, condition):
+            index.add(put.rows, put.codes, put.embeddings)
+        return index
+
+    def _ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
+        """Ids by row, without those that have been deleted and had names."""
+        distinct = np.unique(rows).tolist()
+        named = [row for row in distinct if row >= FIRST_NAMED_ROW]
+        found: dict[int, Id] = {row: row for row in distinct if row < FIRST_NAMED_ROW}
+        if named:
+            found.update(self._read(lambda connection: find_names(connection, named)))
+        return found
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        self.check_open()
+        return self._connections.read(work)
+
+    def _read_snapshot(self, work: Callable[[Connection], T]) -> T:
+        def in_snapshot(connection: Connection) -> T:
+            with snapshot(connection):
+                return work(connection)
+
+        return self._read(in_snapshot)
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyError(f"{self.address} was opened for reading only; open it without read_only=True")
+
+    def _check_between_transactions(self, verb: str) -> None:
+        if self._writing is not None:
+            raise InputError(f"{verb} is called within a transaction; call it after its end")

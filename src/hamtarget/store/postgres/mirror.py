@@ -1,0 +1,223 @@
+"""A store of PostgreSQL in memory: searched there, and kept at the database's last change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hamtarget.errors import ClosedError, CorruptFileError, InputError
+from hamtarget.protocol import Progress
+from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.live import Change, Delete, LiveIndex, StoreIndex
+from hamtarget.store.names import Names, plain
+from hamtarget.store.postgres.address import parse_address
+from hamtarget.store.postgres.connections import Connections, snapshot, translated
+from hamtarget.store.postgres.rows import copy_out, find_names
+from hamtarget.store.postgres.schema import open_tables
+from hamtarget.store.results import StoreHits, StoreQueryHits
+
+if TYPE_CHECKING:
+    from hamtarget.store.postgres.connections import Connection
+
+_AGE = 0.05
+# A search that meets changes is done again; at last while nothing may change.
+_FREE_TRIES = 3
+# Replaying a change takes up to this many times as long as reading a row in order.
+_REPLAY_COST = 2
+_ALWAYS_REPLAYED = 1000
+
+
+class Mirror:
+    """An index in this process's memory that follows a store in PostgreSQL.
+
+    Any number of processes on any number of machines may hold one. Each reads the whole table once and then asks, now
+    and then, for what has changed since: a search costs the database nothing, and is as fast as one in a folder.
+    """
+
+    def __init__(self, address: str, *, age: float = _AGE, progress: Progress | None = None) -> None:
+        """A mirror of the store at an address, as it is now.
+
+        Args:
+            address: of the store, as for `Store.open`.
+            age: most seconds that an answer may be behind the database; at 0, each search asks first.
+            progress: called with rows done and all rows while they are read.
+
+        Raises:
+            As `Store.open`; InputError: `age` is negative.
+        """
+        if not age >= 0:
+            raise InputError(f"age is {age}; expected seconds, 0 or more")
+        self._age = age
+        self._address = parse_address(address)
+        self._unusable = ""
+        self._connections = Connections(self._address, read_only=True, asynchronous=False)
+        try:
+            with translated(self._address), self._connections.one() as connection:
+                self._settings = open_tables(connection, self._address, read_only=True)
+            self._names = Names(self._connections.one, find_names)
+            self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
+        except BaseException:
+            self._connections.close()
+            raise
+        self._looked = monotonic()
+        self._looking = threading.Lock()
+        tell_of_forks(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing; the memory and the connections are given back."""
+        if not self._unusable:
+            self._unusable = "was closed; open it again"
+            self._connections.close()
+
+    def after_fork(self) -> None:
+        """Nothing; in a process that was forked from this one, the mirror cannot be used."""
+        self._unusable = self._unusable or "was opened by the process that this one was forked from; open it again"
+
+    def __len__(self) -> int:
+        """Number of items."""
+        self._look()
+        return len(self._live.index)
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last change that is in memory."""
+        return self._live.sequence
+
+    def search(
+        self,
+        code: ArrayLike,
+        radius: int | None = None,
+        *,
+        limit: int | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """Every item within `radius` bits of the code or codes, nearest first; see `Store.search`."""
+        return self._find(
+            lambda index: index.search(code, radius, limit=limit, rerank=rerank, queries=embedding, threads=threads)
+        )
+
+    def nearest(
+        self,
+        code: ArrayLike,
+        k: int = 10,
+        *,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+    ) -> StoreQueryHits | StoreHits:
+        """The `k` nearest items, exactly; see `Store.nearest`."""
+        return self._find(lambda index: index.nearest(code, k, rerank=rerank, queries=embedding, threads=threads))
+
+    def refresh(self) -> int:
+        """Number of the last change in the database; it is then in memory, too.
+
+        Raises:
+            ServerError: the database cannot be asked; what is in memory stays.
+        """
+        self._check_open()
+        now = monotonic()
+        self._connections.read(self._follow)
+        self._looked = now
+        return self._live.sequence
+
+    def _find(self, look: Callable[[StoreIndex], Any]) -> StoreQueryHits | StoreHits:
+        self._look()
+        live = self._live
+        for _ in range(_FREE_TRIES):
+            version = live.version
+            if not version & 1:
+                hits = look(live.index)
+                if live.version == version and (named := self._named(hits)) is not None:
+                    return named
+            # A hit without a name has been deleted since, or the index was about to change.
+            self.refresh()
+        with live.lock:
+            self.refresh()
+            named = self._named(look(live.index))
+        if named is None:
+            raise CorruptFileError(f"{self._address}: a row has no name; restore the database from a copy")
+        return named
+
+    def _named(self, hits: Any) -> StoreQueryHits | StoreHits | None:
+        if not self._live.has_names:
+            return plain(hits)
+        with translated(self._address):
+            return self._names.resolve(hits)
+
+    def _look(self) -> None:
+        self._check_open()
+        # One thread asks, the others answer from what there is; unless nothing may be behind.
+        if monotonic() - self._looked >= self._age and self._looking.acquire(blocking=self._age == 0):
+            try:
+                self.refresh()
+            finally:
+                self._looking.release()
+
+    def _check_open(self) -> None:
+        if self._unusable:
+            raise ClosedError(f"the mirror of {self._address} {self._unusable}")
+
+    def _follow(self, connection: Connection) -> None:
+        """Nothing; the index is at the change that the database is at."""
+        live = self._live
+        (sequence,) = connection.execute("SELECT sequence FROM state", prepare=True).fetchall()[0]
+        if sequence == live.sequence and not live.version & 1:
+            return
+        with live.lock, snapshot(connection):
+            sequence, forgotten, n_items = _state(connection)
+            if sequence < live.sequence or forgotten > live.sequence or live.is_torn:
+                # The database was restored from a copy, or has gone on for too long.
+                live.replace(self._read_rows(connection, None))
+            elif sequence > live.sequence:
+                self._replay(connection, sequence, n_items)
+            live.settle()
+
+    def _replay(self, connection: Connection, sequence: int, n_items: int) -> None:
+        live = self._live
+        most = max(_ALWAYS_REPLAYED, n_items // _REPLAY_COST)
+        counted = "SELECT count(*) FROM (SELECT 1 FROM items WHERE changed > $1 LIMIT $2) AS c"
+        if connection.execute(counted, [live.sequence, most + 1]).fetchall()[0][0] > most:
+            live.replace(self._read_rows(connection, None))
+            return
+        sql = """
+            SELECT row FROM deleted WHERE changed > $1
+            AND NOT EXISTS (SELECT 1 FROM items WHERE items.row = deleted.row)
+        """
+        gone = [row for (row,) in connection.execute(sql, [live.sequence]) if row in live.index]
+        changes: list[Change] = [Delete(np.array(gone, dtype=np.int64))] if gone else []
+        changes += copy_out(connection, self._settings, f"changed > {live.sequence:d}")
+        live.apply(changes, sequence)
+
+    def _read_all(self, connection: Connection, progress: Progress | None) -> LiveIndex:
+        with snapshot(connection):
+            return self._read_rows(connection, progress)
+
+    def _read_rows(self, connection: Connection, progress: Progress | None) -> LiveIndex:
+        kept = self._settings
+        index = StoreIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        sequence, _, n_items = _state(connection)
+        for put in copy_out(connection, kept):
+            index.add(put.rows, put.codes, put.embeddings)
+            if progress:
+                progress(len(index), n_items)
+        index.compact()
+        has_names = connection.execute("SELECT 1 FROM names LIMIT 1").fetchone() is not None
+        return LiveIndex(index, sequence, has_names=has_names)
+
+
+def _state(connection: Connection) -> tuple[int, int, int]:
+    sequence, forgotten, n_items = connection.execute("SELECT sequence, forgotten, n_items FROM state").fetchall()[0]
+    return sequence, forgotten, n_items

@@ -1,0 +1,221 @@
+"""Rows between PostgreSQL and arrays: by COPY in its binary format, whole blocks at a time."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.codes import Codes
+from hamtarget.errors import CorruptFileError
+from hamtarget.search import Embeddings
+from hamtarget.store.batches import Batch
+from hamtarget.store.items import FIRST_NAMED_ROW, Item
+from hamtarget.store.live import Put
+from hamtarget.store.postgres.filters import fields_of
+from hamtarget.store.results import Id
+from hamtarget.store.settings import Settings
+
+if TYPE_CHECKING:
+    from hamtarget.store.postgres.connections import Connection
+
+# PostgreSQL's first bit of a byte is the highest one, ours the lowest.
+_REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)[:, ::-1], axis=1)[:, 0]
+_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END = b"\xff\xff"
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
+_JSONB_VERSION = b"\x01"
+_ROWS_AT_ONCE = 65_536
+# No text in UTF-8 begins with it: what follows are the digits of an integer id that is not its own row number.
+_INTEGER_NAME = b"\xff"
+
+
+def integers(values: Iterable[int]) -> str:
+    """An array of integers as PostgreSQL reads it: several times as fast as one of Python objects."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def bit_strings(codes: Codes) -> list[str]:
+    """Codes as PostgreSQL writes them, bit 0 first."""
+    digits = (np.unpackbits(codes, axis=1, bitorder="little") + ord("0")).tobytes().decode()
+    n_bits = 8 * codes.shape[1]
+    return [digits[start : start + n_bits] for start in range(0, len(digits), n_bits)]
+
+
+def name_of(id: Id) -> bytes:
+    """What `names` holds for an id that is not its own row number."""
+    return id.encode() if isinstance(id, str) else _INTEGER_NAME + str(id).encode()
+
+
+def id_of(row: int, name: bytes | None) -> Id:
+    """The id of a row.
+
+    Raises:
+        CorruptFileError: it needs a name and has none.
+    """
+    if row < FIRST_NAMED_ROW:
+        return row
+    if name is None:
+        raise CorruptFileError(f"row {row} of the store has no id; restore the database from a copy")
+    return int(name[1:]) if name.startswith(_INTEGER_NAME) else name.decode()
+
+
+def find_names(connection: Connection, rows: Sequence[int]) -> dict[int, Id]:
+    """Ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
+    found = connection.execute(
+        "SELECT row, name FROM names WHERE row = ANY($1::bigint[])", [integers(rows)], binary=True
+    )
+    return {row: id_of(row, name) for row, name in found}
+
+
+def copy_in(connection: Connection, rows: Sequence[int], batch: Batch, *, changed: int) -> None:
+    """Nothing; the items of a batch are then in the table, where there were none with these rows."""
+    with connection.cursor().copy(
+        "COPY items (row, changed, code, embedding, payload, fields) FROM STDIN (FORMAT BINARY)"
+    ) as copy:
+        copy.write(_HEADER)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            here = slice(start, start + _ROWS_AT_ONCE)
+            fixed = _fixed_part(
+                np.asarray(rows[here], dtype=np.int64),
+                batch.codes[here],
+                None if batch.embeddings is None else batch.embeddings[here],
+                changed=changed,
+            )
+            payloads = None if batch.payloads is None else batch.payloads[here]
+            copy.write(_with_payloads(fixed, payloads))
+        copy.write(_END)
+
+
+def copy_names(connection: Connection, names: dict[Id, int]) -> None:
+    """Nothing; the ids then have these row numbers."""
+    with connection.cursor().copy("COPY names (row, name) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.write(_HEADER)
+        entries = iter(names.items())
+        while block := list(islice(entries, _ROWS_AT_ONCE)):
+            copy.write(
+                b"".join(
+                    struct.pack(">hiqi", 2, 8, row, len(name)) + name
+                    for row, name in ((row, name_of(id)) for id, row in block)
+                )
+            )
+        copy.write(_END)
+
+
+def _fixed_part(
+    rows: NDArray[np.int64], codes: Codes, embeddings: NDArray[Any] | None, *, changed: int
+) -> NDArray[np.void]:
+    """All but payload and fields of COPY's rows: six columns are announced, four of them follow."""
+    width = codes.shape[1]
+    layout: list[tuple[Any, ...]] = [("columns", ">i2"), ("row_length", ">i4"), ("row", ">i8")]
+    layout += [("changed_length", ">i4"), ("changed", ">i8")]
+    layout += [("code_length", ">i4"), ("n_bits", ">i4"), ("code", "u1", (width,)), ("embedding_length", ">i4")]
+    plain = None if embeddings is None else embeddings.view(np.uint8).reshape(len(rows), -1)
+    if plain is not None:
+        layout.append(("embedding", "u1", (plain.shape[1],)))
+    fixed = np.empty(len(rows), dtype=layout)
+    fixed["columns"] = 6
+    fixed["row_length"] = fixed["changed_length"] = 8
+    fixed["row"], fixed["changed"] = rows, changed
+    fixed["code_length"], fixed["n_bits"], fixed["code"] = 4 + width, 8 * width, _REVERSED[codes]
+    fixed["embedding_length"] = -1 if plain is None else plain.shape[1]
+    if plain is not None:
+        fixed["embedding"] = plain
+    return fixed
+
+
+def _with_payloads(fixed: NDArray[np.void], payloads: Sequence[bytes | None] | None) -> bytes:
+    whole, width = fixed.tobytes(), fixed.dtype.itemsize
+    parts: list[bytes] = []
+    for place in range(len(fixed)):
+        parts.append(whole[place * width : (place + 1) * width])
+        payload = None if payloads is None else payloads[place]
+        if payload is None:
+            parts += (_NULL, _NULL)
+            continue
+        fields = _JSONB_VERSION + fields_of(payload)
+        parts += (_LENGTH.pack(len(payload)), payload, _LENGTH.pack(len(fields)), fields)
+    return b"".join(parts)
+
+
+def copy_out(connection: Connection, settings: Settings, condition: str = "TRUE") -> Iterator[Put]:
+    """Rows, codes and embeddings of all items that meet a condition of SQL, ascending, in blocks.
+
+    Raises:
+        CorruptFileError: a code or an embedding is not what the settings say.
+    """
+    kind = settings.embeddings
+    layout: list[tuple[Any, ...]] = [("columns", ">i2"), ("row_length", ">i4"), ("row", ">i8")]
+    layout += [("code_length", ">i4"), ("n_bits", ">i4"), ("code", "u1", (settings.n_bits // 8,))]
+    if kind is not None:
+        layout += [("embedding_length", ">i4"), ("embedding", kind.dtype, (kind.n_dims,))]
+    dtype = np.dtype(layout)
+    columns = "row, code" if kind is None else "row, code, embedding"
+    sql = f"COPY (SELECT {columns} FROM items WHERE {condition} ORDER BY row) TO STDOUT (FORMAT BINARY)"
+    with connection.cursor().copy(sql) as copy:
+        rest = b""
+        is_first = True
+        pieces = iter(copy)
+        while block := list(islice(pieces, _ROWS_AT_ONCE)):
+            whole = rest + b"".join(map(bytes, block))
+            if is_first:
+                whole, is_first = whole[len(_HEADER) :], False
+            n_rows = len(whole) // dtype.itemsize
+            yield _checked(np.frombuffer(whole, dtype, n_rows), settings)
+            rest = whole[n_rows * dtype.itemsize :]
+        if rest != _END:
+            raise _not_as_set()
+
+
+def _checked(found: NDArray[Any], settings: Settings) -> Put:
+    kind = settings.embeddings
+    right = (found["row_length"] == 8) & (found["n_bits"] == settings.n_bits)
+    right &= found["columns"] == (2 if kind is None else 3)
+    if kind is not None:
+        right &= found["embedding_length"] == kind.n_dims * np.dtype(kind.dtype).itemsize
+    if not right.all():
+        raise _not_as_set()
+    embeddings = None if kind is None else np.ascontiguousarray(found["embedding"])
+    return Put(found["row"].astype(np.int64), _REVERSED[found["code"]], embeddings)
+
+
+def _not_as_set() -> CorruptFileError:
+    return CorruptFileError("a code or an embedding of the store has another length than the store's settings say")
+
+
+ITEM_COLUMNS = "i.row, n.name, i.code, i.embedding, i.payload::text"
+ITEM_TABLES = "items i LEFT JOIN names n ON n.row = i.row"
+
+
+def item_of(record: Sequence[Any], settings: Settings) -> Item:
+    """One of `ITEM_COLUMNS`, read as binary, as an item; its arrays cannot be written to."""
+    row, name, code, embedding, payload = record
+    return Item(
+        id_of(row, name),
+        code=code_of(code, settings.n_bits),
+        embedding=_embedding_of(embedding, settings.embeddings),
+        payload=None if payload is None else json.loads(payload),
+    )
+
+
+def code_of(value: bytes, n_bits: int) -> Codes:
+    """A value of type bit, as PostgreSQL sends it, as a code."""
+    if len(value) != 4 + n_bits // 8 or _LENGTH.unpack_from(value)[0] != n_bits:
+        raise _not_as_set()
+    code: Codes = _REVERSED[np.frombuffer(value, np.uint8, offset=4)]
+    code.flags.writeable = False
+    return code
+
+
+def _embedding_of(value: bytes | None, kind: Embeddings | None) -> NDArray[Any] | None:
+    if kind is None:
+        return None
+    if value is None or len(value) != kind.n_dims * np.dtype(kind.dtype).itemsize:
+        raise _not_as_set()
+    return np.frombuffer(value, kind.dtype)

@@ -1,0 +1,117 @@
+"""One transaction of a store in PostgreSQL: whoever begins one waits for the one before to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
+
+from hamtarget.errors import CorruptFileError
+from hamtarget.store.batches import Batch
+from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.postgres.address import Address
+from hamtarget.store.postgres.connections import translated
+from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of
+from hamtarget.store.results import Id
+from hamtarget.store.rows import is_direct
+
+if TYPE_CHECKING:
+    from hamtarget.store.postgres.connections import Connection
+
+
+class PostgresWriting:
+    """What a transaction has done so far.
+
+    The row of `state` is locked from beginning to end. So transactions come one after another, and their numbers are
+    in the order in which others see them: who has read up to a number has missed nothing before it.
+    """
+
+    def __init__(self, connection: Connection, address: Address) -> None:
+        """A transaction, just begun on the connection."""
+        self._connection = connection
+        self._address = address
+        found = connection.execute("SELECT sequence, next_row, n_items FROM state FOR UPDATE").fetchone()
+        if found is None:
+            raise CorruptFileError(f"{address}: the store has no state; restore the database from a copy")
+        self._sequence, self._next_row, self._n_items = found[0] + 1, found[1], found[2]
+        self._has_changes = False
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """A part of the transaction: if anything is raised in it, all of it is undone, and the rest stays."""
+        before = self._next_row, self._n_items, self._has_changes
+        with translated(self._address):
+            self._connection.execute("SAVEPOINT part")
+        try:
+            yield
+            with translated(self._address):
+                self._connection.execute("RELEASE part")
+        except BaseException:
+            self._next_row, self._n_items, self._has_changes = before
+            if not self._connection.closed:
+                with translated(self._address):
+                    self._connection.execute("ROLLBACK TO part")
+                    self._connection.execute("RELEASE part")
+            raise
+
+    def put(self, batch: Batch) -> None:
+        """Nothing; the items are then part of the transaction, in place of those with the same ids."""
+        batch = batch.without_repeats()
+        if not batch.ids:
+            return
+        with translated(self._address):
+            known = self._find_rows(batch.ids)
+            fresh = dict(zip((id for id in batch.ids if id not in known), count(self._next_row), strict=False))
+            self._next_row += len(fresh)
+            if fresh:
+                copy_names(self._connection, fresh)
+            known.update(fresh)
+            rows = [known[id] for id in batch.ids]
+            # All columns are new, and all of them are in some index: an update would write as much.
+            n_replaced = self._delete_rows(rows) if self._n_items else 0
+            copy_in(self._connection, rows, batch, changed=self._sequence)
+        self._n_items += len(rows) - n_replaced
+        self._has_changes = True
+
+    def delete(self, ids: list[Id]) -> int:
+        """How many of the ids were there; they are then gone."""
+        with translated(self._address):
+            rows = list(self._find_rows(ids).values())
+            found = self._connection.execute(
+                "DELETE FROM items WHERE row = ANY($1::bigint[]) RETURNING row", [integers(rows)]
+            ).fetchall()
+            if not found:
+                return 0
+            gone = [row for (row,) in found]
+            named = [row for row in gone if row >= FIRST_NAMED_ROW]
+            if named:
+                self._connection.execute("DELETE FROM names WHERE row = ANY($1::bigint[])", [integers(named)])
+            self._connection.execute(
+                "INSERT INTO deleted SELECT row, $2 FROM unnest($1::bigint[]) AS row "
+                "ON CONFLICT (row) DO UPDATE SET changed = excluded.changed",
+                [integers(gone), self._sequence],
+            )
+        self._n_items -= len(gone)
+        self._has_changes = True
+        return len(gone)
+
+    def finish(self) -> None:
+        """Nothing; to be called last, before the commit."""
+        if self._has_changes:
+            self._connection.execute(
+                "UPDATE state SET sequence = $1, next_row = $2, n_items = $3",
+                [self._sequence, self._next_row, self._n_items],
+            )
+
+    def _delete_rows(self, rows: list[int]) -> int:
+        return self._connection.execute("DELETE FROM items WHERE row = ANY($1::bigint[])", [integers(rows)]).rowcount
+
+    def _find_rows(self, ids: list[Id]) -> dict[Id, int]:
+        """Row numbers of those ids that have one; an id that is its own has it even where there is no such item."""
+        found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
+        names = [name_of(id) for id in ids if id not in found]
+        if names:
+            rows = self._connection.execute("SELECT row, name FROM names WHERE name = ANY($1)", [names], binary=True)
+            found.update((id_of(row, name), row) for row, name in rows)
+        return found
