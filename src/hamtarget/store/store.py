@@ -16,11 +16,11 @@ from hamtarget.codes import check_radius
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import InputError
 from hamtarget.protocol import Progress, TrainedEncoder
-from hamtarget.search import Embeddings
+from hamtarget.search import Embeddings, pairs_within
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.creation import ENCODER_NAME, create_folder
 from hamtarget.store.database import Durability
-from hamtarget.store.duplicates import close_groups, close_pairs
+from hamtarget.store.duplicates import close_groups
 from hamtarget.store.engine import Engine
 from hamtarget.store.filters import Filter
 from hamtarget.store.inputs import as_batch, encode
@@ -351,7 +351,7 @@ class Store:
         are. `progress` is called with items done and all items.
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        for a, b, distances in close_pairs(self._engine.index, within, threads=threads, progress=progress):
+        for a, b, distances in pairs_within(self._engine.index, within, threads=threads, progress=progress):
             ids = self._engine.ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
                 if row_a in ids and row_b in ids:
