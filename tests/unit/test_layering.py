@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "store": GROUND | {"data", "encoders", "search"},
     "evaluation": GROUND,
     "sklearn": GROUND | {"learn"},
+    "spark": GROUND | {"onnx_encoder"},
     "baselines": GROUND | {"learn", "search"},
     "paper": GROUND | {"baselines", "data", "learn", "search"},
     "demo": GROUND | {"baselines", "data", "learn", "search", "store"},
@@ -39,6 +40,7 @@ OUTSIDE = {
     "onnx_encoder": {"numpy", "onnxruntime"},
     "paper": {"numpy", "matplotlib"},
     "sklearn": {"numpy", "sklearn"},
+    "spark": {"numpy", "pandas", "pyarrow", "pyspark"},
     "demo": {"numpy", "matplotlib"},
     "cli": {"numpy", "rich", "typer"},
 }
