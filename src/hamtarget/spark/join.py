@@ -132,11 +132,11 @@ def _join(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int | None, w
         return _matches(_by_substring(left, cut), _by_substring(right, cut), cut, [_KEY], wanted)
     # Large buckets go their own way, so that a set joined with itself is shuffled only once for all others.
     large = F.broadcast(_large_buckets(left, right, cut, tile_rows))
-    small = (_by_substring(rows, cut).join(large, _KEY, "left_anti") for rows in (left, right))
+    small_left, small_right = (_by_substring(rows, cut).join(large, _KEY, "left_anti") for rows in (left, right))
     # Rows of a tile row, of all that lie in a tile column: each row of `left` meets each of `right` in one cell.
     row_tiles = _tiled(_by_substring(left, cut).join(large, _KEY), "row_tile", "column_tile")
     column_tiles = _tiled(_by_substring(right, cut).join(large, _KEY), "column_tile", "row_tile")
-    return _matches(*small, cut, [_KEY], wanted).unionByName(
+    return _matches(small_left, small_right, cut, [_KEY], wanted).unionByName(
         _matches(row_tiles, column_tiles, cut, [_KEY, *_CELL], wanted)
     )
 
