@@ -10,11 +10,12 @@ one substring that many rows share; it is joined with its bucket cut into tiles 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -84,52 +85,36 @@ def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
 
 
 def by_spark(spark: Any, codes: Codes, folder: Path, tile_rows: int | None) -> tuple[dict[str, Any], Pairs]:
-    """Seconds of the join from Parquet to Parquet, what its tasks did, and the pairs."""
+    """Seconds of the join from Parquet to Parquet, when it was, and the pairs."""
     source, target = str(folder / "codes.parquet"), str(folder / "pairs")
     packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(codes), [None, pa.py_buffer(codes.tobytes())])
     table = pa.table({"id": np.arange(len(codes)), "code": packed.cast(pa.binary())})
     pq.write_table(table, source, row_group_size=len(codes) // 8)
-    done = _last_stage(spark)
-    start = time.perf_counter()
+    begin, start = time.time(), time.perf_counter()
     near_duplicates(spark.read.parquet(source), RADIUS, tile_rows=tile_rows).write.mode("overwrite").parquet(target)
     took = time.perf_counter() - start
-    return {"seconds": took, **_tasks_since(spark, done)}, _from_arrow(pq.read_table(target))
+    return {"seconds": took, "window": (1e3 * begin, 1e3 * time.time())}, _from_arrow(pq.read_table(target))
 
 
 def _from_arrow(table: Any) -> Pairs:
     return as_numbers(*(table[name].to_numpy() for name in ("a", "b", "distance")))
 
 
-def _stages(spark: Any) -> list[Any]:
-    # Spark's own books; there is no public way to them without its web page.
-    context = spark.sparkContext
-    stages = context._jsc.sc().statusStore().stageList(None)
-    return [stages.apply(number) for number in range(stages.size())]
-
-
-def _last_stage(spark: Any) -> int:
-    return max((stage.stageId() for stage in _stages(spark)), default=-1)
-
-
-def _tasks_since(spark: Any, last: int) -> dict[str, Any]:
-    """Sums over the tasks of all stages after that one, and the longest task."""
-    stages = [stage for stage in _stages(spark) if stage.stageId() > last]
-    store = spark.sparkContext._jsc.sc().statusStore()
-    longest = 0
-    for stage in stages:
-        tasks = store.taskList(stage.stageId(), stage.attemptId(), 10_000)
-        for number in range(tasks.size()):
-            metrics = tasks.apply(number).taskMetrics()
-            if metrics.isDefined():
-                longest = max(longest, metrics.get().executorRunTime())
-    return {
-        "core_seconds": sum(stage.executorCpuTime() for stage in stages) / 1e9,
-        "longest_task_seconds": longest / 1e3,
-        "shuffled_bytes": sum(stage.shuffleWriteBytes() for stage in stages),
-        "shuffled_rows": sum(stage.shuffleWriteRecords() for stage in stages),
-        "input_bytes": sum(stage.inputBytes() for stage in stages),
-        "tasks": sum(stage.numTasks() for stage in stages),
-    }
+def add_tasks(runs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Nothing; each run then says what its tasks did, according to the events that Spark has written down."""
+    tasks = []
+    for log in (folder / "events").iterdir():
+        events = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
+        tasks += [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    for run in runs:
+        first, last = run.pop("window")
+        own = [task["Task Metrics"] for task in tasks if first <= task["Task Info"]["Finish Time"] <= last]
+        run["tasks"] = len(own)
+        run["core_seconds"] = sum(task["Executor CPU Time"] for task in own) / 1e9
+        run["longest_task_seconds"] = max(task["Executor Run Time"] for task in own) / 1e3
+        run["shuffled_rows"] = sum(task["Shuffle Write Metrics"]["Shuffle Records Written"] for task in own)
+        run["shuffled_bytes"] = sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in own)
+        run["input_bytes"] = sum(task["Input Metrics"]["Bytes Read"] for task in own)
 
 
 def crowded_codes(seed: int) -> Codes:
@@ -200,10 +185,15 @@ def measure_crowded(spark: Any, folder: Path) -> dict[str, Any]:
 
 def session(folder: Path) -> Any:
     """Spark on two cores of this machine."""
+    (folder / "events").mkdir()
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "6g",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.local.dir": str(folder),
         "spark.sql.shuffle.partitions": "16",
         "spark.ui.enabled": "false",
@@ -240,13 +230,13 @@ def main() -> None:
             times = ", ".join(f"{who} {took:.2f} s" for who, took in row["seconds"].items())
             print(f"{n_rows:,} rows, {row['hits']:,} pairs: {times}, Spark {row['spark']['seconds']:.1f} s", flush=True)
         crowded = results["crowded"] = measure_crowded(spark, folder)
-        for name in ("whole", "tiles"):
-            print(
-                f"{BUCKET_ROWS:,} rows in one bucket, {name}: {crowded[name]['seconds']:.1f} s, "
-                f"longest task {crowded[name]['longest_task_seconds']:.1f} s",
-                flush=True,
-            )
         spark.stop()
+        add_tasks([*(row["spark"] for row in results["light"]), crowded["whole"], crowded["tiles"]], folder)
+    for how in ("whole", "tiles"):
+        print(
+            f"{BUCKET_ROWS:,} rows in one bucket, {how}: {crowded[how]['seconds']:.1f} s, "
+            f"longest task {crowded[how]['longest_task_seconds']:.1f} s"
+        )
     light = [{**row, **row["spark"]} for row in results["light"]]
     model = fit(light[:2], {**crowded, **crowded["whole"]})
     results["model"] = {
