@@ -38,7 +38,8 @@ RADIUS = 2
 SIZES = (100_000, 300_000, 1_000_000)
 CROWDED_ROWS = 100_000
 # Rows of the crowded set that share their first substring.
-BUCKET_ROWS = 40_000
+BUCKET_ROWS = 12_000
+TILE_ROWS = 3_000
 CORES = 2
 # What a pair is in one number, for comparing: ids below 2^29, distances below 2^6.
 Pairs = NDArray[np.int64]
@@ -74,7 +75,7 @@ def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
         f"CREATE TEMP TABLE parts AS SELECT id, code, part, CASE part {branches} END AS substring "
         f"FROM rows, (SELECT unnest(range({len(cut)})) AS part)"
     )
-    found = connection.execute(
+    found = connection.sql(
         "SELECT a.id AS a, b.id AS b, bit_count(xor(a.code, b.code)) AS distance FROM parts a JOIN parts b "
         f"ON a.part = b.part AND a.substring = b.substring AND a.id < b.id "
         f"WHERE bit_count(xor(a.code, b.code)) <= {RADIUS} AND {earlier}"
@@ -172,11 +173,12 @@ def measure_crowded(spark: Any, folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = {
         "rows": len(codes),
         "bucket_rows": BUCKET_ROWS,
+        "tile_rows": TILE_ROWS,
         "hits": len(wanted),
         "rows_sent": (RADIUS + 1) * len(codes),
         "pairs": pairs_compared(codes, RADIUS),
     }
-    for name, tile_rows in (("whole", None), ("tiles", 10_000)):
+    for name, tile_rows in (("whole", None), ("tiles", TILE_ROWS)):
         result[name], pairs = by_spark(spark, codes, folder, tile_rows)
         same(wanted, pairs, f"Spark, {name}")
     result["load_average"] = os.getloadavg()[0]
