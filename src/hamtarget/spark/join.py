@@ -128,16 +128,17 @@ class _Cut:
 
 
 def _join(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int | None, wanted: Column) -> DataFrame:
+    merges = left is right
     if tile_rows is None:
-        return _matches(_by_substring(left, cut), _by_substring(right, cut), cut, [_KEY], wanted)
+        return _matches(_by_substring(left, cut), _by_substring(right, cut), cut, [_KEY], wanted, merges)
     # Large buckets go their own way, so that a set joined with itself is shuffled only once for all others.
     large = F.broadcast(_large_buckets(left, right, cut, tile_rows))
     small_left, small_right = (_by_substring(rows, cut).join(large, _KEY, "left_anti") for rows in (left, right))
     # Rows of a tile row, of all that lie in a tile column: each row of `left` meets each of `right` in one cell.
     row_tiles = _tiled(_by_substring(left, cut).join(large, _KEY), "row_tile", "column_tile")
     column_tiles = _tiled(_by_substring(right, cut).join(large, _KEY), "column_tile", "row_tile")
-    return _matches(small_left, small_right, cut, [_KEY], wanted).unionByName(
-        _matches(row_tiles, column_tiles, cut, [_KEY, *_CELL], wanted)
+    return _matches(small_left, small_right, cut, [_KEY], wanted, merges).unionByName(
+        _matches(row_tiles, column_tiles, cut, [_KEY, *_CELL], wanted, merges)
     )
 
 
@@ -145,12 +146,17 @@ def _by_substring(rows: DataFrame, cut: _Cut) -> DataFrame:
     return rows.select("*", F.explode(cut.keys()).alias(_KEY))
 
 
-def _matches(left: DataFrame, right: DataFrame, cut: _Cut, meet: Sequence[str], wanted: Column) -> DataFrame:
+def _matches(
+    left: DataFrame, right: DataFrame, cut: _Cut, meet: Sequence[str], wanted: Column, merges: bool
+) -> DataFrame:
     here = reduce(and_, (F.col(f"a.{name}") == F.col(f"b.{name}") for name in meet))
     near = cut.distance() <= cut.radius
+    # Spark does not foresee that explode multiplies rows: it would take a large set for one to send to every machine.
+    # Two sets of different sizes are its own choice.
+    other = right.alias("b").hint("merge") if merges else right.alias("b")
     return (
         left.alias("a")
-        .join(right.alias("b"), here & wanted & near & cut.is_first())
+        .join(other, here & wanted & near & cut.is_first())
         .select(F.col(f"a.{ID}").alias("a"), F.col(f"b.{ID}").alias("b"), cut.distance().alias("distance"))
     )
 
