@@ -18,6 +18,7 @@ if shutil.which("java") is None:
 from py4j.protocol import Py4JJavaError  # noqa: E402
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402
 
 from hamtarget.spark import check_codes, encode, near_duplicates, radius_join  # noqa: E402
 
@@ -142,6 +143,18 @@ def test_a_frequent_substring_is_cut_into_tiles(spark):
     large = _large_buckets(rows, rows.where("id < 60"), _Cut(64, 2), 50).collect()
     # The bits of bytes 0 to 2 hold the first substring, of 22 bits; 300 and 60 rows, in tiles of 50.
     assert [(row["row_tiles"], row["column_tiles"]) for row in large] == [(6, 2)]
+
+
+def test_tiles_of_a_bucket_are_shared_among_tasks(spark):
+    # One bucket, and nothing but it: 200 rows that share the first 22 bits and differ by one or two of the others.
+    codes = np.zeros((200, 8), dtype=np.uint8)
+    codes[np.arange(200), 3 + np.arange(200) % 5] = 1 << np.arange(200) // 5 % 8
+    df = table(spark, codes)
+    tasks = {
+        tile_rows: near_duplicates(df, 2, tile_rows=tile_rows).select(F.spark_partition_id()).distinct().count()
+        for tile_rows in (None, 20)
+    }
+    assert tasks == {None: 1, 20: 2}
 
 
 def test_no_rows_give_no_pairs(spark):

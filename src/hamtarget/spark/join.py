@@ -137,6 +137,9 @@ def _join(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int | None, w
     # Rows of a tile row, of all that lie in a tile column: each row of `left` meets each of `right` in one cell.
     row_tiles = _tiled(_by_substring(left, cut).join(large, _KEY), "row_tile", "column_tile")
     column_tiles = _tiled(_by_substring(right, cut).join(large, _KEY), "column_tile", "row_tile")
+    # A number that is given stays: left alone, Spark puts all tiles into one task, for they are few bytes.
+    n_tasks = int(str(left.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+    row_tiles, column_tiles = (tiles.repartition(n_tasks, _KEY, *_CELL) for tiles in (row_tiles, column_tiles))
     return _matches(small_left, small_right, cut, [_KEY], wanted, merges).unionByName(
         _matches(row_tiles, column_tiles, cut, [_KEY, *_CELL], wanted, merges)
     )
