@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres figure2 soak clean help
+.PHONY: demo test check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark test-spark figure2 soak clean help
 
 help:
 	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
@@ -19,6 +19,8 @@ help:
 	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
 	@echo "make bench-service  a served store under load; results go to benchmarks/results (4 minutes)"
 	@echo "make bench-postgres  a store in PostgreSQL beside pgvector; results go to benchmarks/results (10 minutes)"
+	@echo "make test-spark  tests of the joins in Spark, which needs Java (PySpark: half a gigabyte)"
+	@echo "make bench-spark  the self-join in Spark, DuckDB and native; results go to benchmarks/results (five minutes)"
 	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
 	@echo "make clean    remove the environment and everything built"
 
@@ -81,6 +83,17 @@ bench-service: $(VENV)/.installed
 
 bench-postgres: $(VENV)/.installed
 	@$(BIN)/python benchmarks/postgres_speed.py --out benchmarks/results/postgres_speed.json
+
+# Apart from the rest: PySpark is large and needs Java.
+$(VENV)/.spark: $(VENV)/.installed
+	@$(PIP) --no-build-isolation --editable ".[spark]" duckdb
+	@touch $@
+
+test-spark: $(VENV)/.spark
+	@$(BIN)/python -m pytest tests/unit/test_spark.py
+
+bench-spark: $(VENV)/.spark
+	@$(BIN)/python benchmarks/spark_speed.py --out benchmarks/results/spark_speed.json
 
 figure2: $(VENV)/.installed
 	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2

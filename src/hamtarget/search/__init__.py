@@ -13,6 +13,19 @@ except ImportError as error:
 from hamtarget.search.embeddings import Embeddings, unit_int8
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import Pairs, pairs_within
 from hamtarget.search.results import Cost, Costs, Hit, Hits, QueryHits
 
-__all__ = ["Cost", "Costs", "Embeddings", "FlatIndex", "Hit", "Hits", "MultiIndex", "QueryHits", "unit_int8"]
+__all__ = [
+    "Cost",
+    "Costs",
+    "Embeddings",
+    "FlatIndex",
+    "Hit",
+    "Hits",
+    "MultiIndex",
+    "Pairs",
+    "QueryHits",
+    "pairs_within",
+    "unit_int8",
+]

@@ -1,43 +1,17 @@
-"""Near duplicates: every pair of rows within a radius, by searching the index for its own codes, block by block."""
+"""Groups of near duplicates: rows that steps of at most a radius connect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
-from hamtarget.errors import InputError
 from hamtarget.protocol import Progress
-from hamtarget.search import Hits, MultiIndex
-
-# Queries of the first block; later ones are as large as these bounds let them be.
-_FIRST_QUERIES = 256
-_MOST_QUERIES = 16_384
-_MOST_HITS = 2_000_000
+from hamtarget.search import MultiIndex, Pairs, pairs_within
+from hamtarget.search.pairs import present
 
 Rows = NDArray[np.int64]
-Pairs = tuple[Rows, Rows, NDArray[np.uint16]]
-"""Rows a, rows b and distances of pairs."""
-
-
-def close_pairs(index: MultiIndex, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pairs]:
-    """All pairs within the radius, each once and with a < b, in blocks ascending by a."""
-    rows = np.fromiter(index, np.int64, len(index))
-    start, size = 0, _FIRST_QUERIES
-    while start < len(rows):
-        block, codes = _present(index, rows[start : start + size])
-        hits = index.search(codes, radius, threads=threads)
-        if not isinstance(hits, Hits):
-            raise TypeError("a batch of codes gives a batch of hits")
-        a = np.repeat(block, np.diff(hits.offsets))
-        later = hits.ids > a
-        yield a[later], hits.ids[later], hits.distances[later]
-        start += size
-        if progress:
-            progress(min(start, len(rows)), len(rows))
-        size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.ids))))
 
 
 def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Progress | None) -> list[Rows]:
@@ -45,27 +19,15 @@ def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Prog
 
     Rows with the same code are one place, so that a million copies of one thing are not a million squared pairs.
     """
-    rows, codes = _present(index, np.fromiter(index, np.int64, len(index)))
+    rows, codes = present(index, np.fromiter(index, np.int64, len(index)))
     if not len(rows):
         return []
     distinct, place = np.unique(codes, axis=0, return_inverse=True)
-    places = MultiIndex(index.n_bits, radius)
-    places.add(np.arange(len(distinct)), distinct)
-    roots = _roots(len(distinct), close_pairs(places, radius, threads=threads, progress=progress))[place.reshape(-1)]
+    pairs = pairs_within(distinct, radius, threads=threads, progress=progress)
+    roots = _roots(len(distinct), pairs)[place.reshape(-1)]
     order = np.argsort(roots, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(roots[order])) + 1)
     return sorted((group for group in groups if len(group) > 1), key=lambda group: int(group[0]))
-
-
-def _present(index: MultiIndex, rows: Rows) -> tuple[Rows, Codes]:
-    """Those of the rows that are in the index, which may have changed since they were listed, and their codes."""
-    while True:
-        try:
-            found = index.get(rows)
-        except InputError:
-            rows = rows[np.fromiter((row in index for row in rows.tolist()), bool, len(rows))]
-        else:
-            return rows, found[0] if isinstance(found, tuple) else found
 
 
 def _roots(n_nodes: int, pairs: Iterable[Pairs]) -> Rows:

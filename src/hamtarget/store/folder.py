@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from hamtarget.encoders import open_encoder
 from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.search import pairs_within
 from hamtarget.store.creation import ENCODER_NAME
-from hamtarget.store.duplicates import close_groups, close_pairs
+from hamtarget.store.duplicates import close_groups
 from hamtarget.store.engine import Engine
 from hamtarget.store.filters import Filter
 from hamtarget.store.inspection import store_stats, verify_store
@@ -91,7 +92,7 @@ class FolderEngine(Engine):
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
-        for a, b, distances in close_pairs(self.index, radius, threads=threads, progress=progress):
+        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress):
             ids = self.ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
                 if row_a in ids and row_b in ids:

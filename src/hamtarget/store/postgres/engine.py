@@ -17,8 +17,8 @@ from hamtarget.codes import check_codes
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.protocol import Progress, TrainedEncoder
-from hamtarget.search import Hits
-from hamtarget.store.duplicates import close_groups, close_pairs
+from hamtarget.search import Hits, pairs_within
+from hamtarget.store.duplicates import close_groups
 from hamtarget.store.filters import Filter
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items import FIRST_NAMED_ROW, Item
@@ -281,7 +281,7 @@ class PostgresEngine:
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
         index = self._read_snapshot(self._index_of)
-        for a, b, distances in close_pairs(index, radius, threads=threads, progress=progress):
+        for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress):
             ids = self._ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
                 if row_a in ids and row_b in ids:

@@ -1,0 +1,107 @@
+"""All pairs of one set of codes within a radius: the self-join, by searching an index for its own codes in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
+from hamtarget.errors import InputError, ShapeError
+from hamtarget.protocol import Progress
+from hamtarget.search.index import CodeIndex
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.results import Hits
+
+# Queries of the first block; later ones are as large as these bounds let them be.
+_FIRST_QUERIES = 256
+_MOST_QUERIES = 16_384
+_MOST_HITS = 2_000_000
+
+
+class Pairs(NamedTuple):
+    """Some pairs of rows, (pairs,) each; a < b in every one of them."""
+
+    a: NDArray[np.int64]
+    b: NDArray[np.int64]
+    distances: NDArray[np.uint16]
+
+
+def pairs_within(
+    codes: CodeIndex | ArrayLike, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+) -> Iterator[Pairs]:
+    """Every pair within `radius` bits, each once, in blocks ascending by `a`: a few million pairs of memory at a time.
+
+    Args:
+        codes: an index, whose ids then name the rows; or packed codes, (rows, n_bits / 8), named by their row numbers.
+        radius: a pair at exactly this distance counts. An index's own by default.
+        threads: the queries of a block are shared among so many.
+        progress: called with rows done and all rows.
+
+    Raises:
+        InputError: the radius is missing or out of range.
+        DtypeError: the codes are not uint8, or the radius not an integer.
+        ShapeError: the codes are not (rows, bytes).
+    """
+    # Checked here, and not when the first block is asked for.
+    if isinstance(codes, CodeIndex):
+        within = codes.radius if radius is None else check_radius(radius, codes.n_bits)
+        if within is None:
+            raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
+        return _of_index(codes, within, threads, progress)
+    array = np.asarray(codes)
+    if array.ndim != 2:
+        raise ShapeError(f"codes have {array.ndim} dimensions; expected 2: (rows, bytes)")
+    n_bits = check_n_bits(8 * array.shape[1])
+    if radius is None:
+        raise InputError("radius is missing; codes have none of their own: pass one")
+    radius = check_radius(radius, n_bits)
+    return _of_codes(check_codes(array, n_bits), radius, threads, progress)
+
+
+def _of_codes(codes: Codes, radius: int, threads: int, progress: Progress | None) -> Iterator[Pairs]:
+    rows = np.arange(len(codes))
+    index = MultiIndex(8 * codes.shape[1], radius)
+    index.add(rows, codes)
+    return _search(index, radius, rows, lambda block: (block, codes[block[0] : block[-1] + 1]), threads, progress)
+
+
+def _of_index(index: CodeIndex, radius: int, threads: int, progress: Progress | None) -> Iterator[Pairs]:
+    rows = np.fromiter(index, np.int64, len(index))
+    return _search(index, radius, rows, lambda block: present(index, block), threads, progress)
+
+
+def _search(
+    index: CodeIndex,
+    radius: int,
+    rows: NDArray[np.int64],
+    read: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Codes]],
+    threads: int,
+    progress: Progress | None,
+) -> Iterator[Pairs]:
+    start, size = 0, _FIRST_QUERIES
+    while start < len(rows):
+        block, codes = read(rows[start : start + size])
+        hits = index.search(codes, radius, threads=threads)
+        if not isinstance(hits, Hits):
+            raise TypeError("a batch of codes gives a batch of hits")
+        a = np.repeat(block, np.diff(hits.offsets))
+        later = hits.ids > a
+        yield Pairs(a[later], hits.ids[later], hits.distances[later])
+        start += size
+        if progress:
+            progress(min(start, len(rows)), len(rows))
+        size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.ids))))
+
+
+def present(index: CodeIndex, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Codes]:
+    """Those of the rows that are in the index, which may have changed since they were listed, and their codes."""
+    while True:
+        try:
+            found = index.get(rows)
+        except InputError:
+            rows = rows[np.fromiter((row in index for row in rows.tolist()), bool, len(rows))]
+        else:
+            return rows, found[0] if isinstance(found, tuple) else found
