@@ -1,6 +1,7 @@
 """Joins in Spark find what comparing everything finds, to the last pair; bad input is named before a job starts."""
 
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -11,7 +12,8 @@ from hamtarget.errors import DtypeError, FileError, InputError, ShapeError
 from hamtarget.onnx_encoder import OnnxEncoder
 from hamtarget.search import MultiIndex, pairs_within
 
-pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'hamtarget[spark]'")
+for package in ("pyspark", "pyarrow", "pandas"):
+    pytest.importorskip(package, reason=f"{package} is not installed, Spark's joins are NOT tested: make test-spark")
 if shutil.which("java") is None:
     pytest.skip("Java is not installed: Spark cannot start, its joins are NOT tested", allow_module_level=True)
 
@@ -232,6 +234,16 @@ def test_bits_past_the_end_of_a_code_are_refused(spark):
     with pytest.raises(InputError, match="another width; expected 24 bits"):
         check_codes(df, 24)
     assert check_codes(df, 32) == 2
+
+
+def test_neither_torch_nor_the_core_comes_with_it_and_a_missing_package_is_named():
+    absent = ["torch", "hamtarget._native", "onnxruntime"]
+    script = f"import hamtarget.spark, sys; print([name for name in {absent} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+    script = "import sys; sys.modules['pyspark'] = None; import hamtarget.spark"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: hamtarget.spark needs pyspark, pyarrow and pandas" in told.stderr
 
 
 @pytest.fixture(scope="module")
