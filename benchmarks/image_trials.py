@@ -1,29 +1,31 @@
 """Which settings the methods of table 1 are measured with: trials on rows kept aside from those to learn from.
 
-    python benchmarks/image_trials.py --fine-tune --data DIR --weights FILE --size 160 --bits 32 64
+    python benchmarks/image_trials.py --fine-tune --data DIR --weights FILE --size 160
+    python benchmarks/image_trials.py --look-up --data DIR --weights FILE --size 160 --out look_up.json
     python benchmarks/image_trials.py --features features.npz --data DIR --weights FILE
-    python benchmarks/image_trials.py --pilot --data DIR --weights FILE --minutes 4
 
-The first form fine-tunes the whole network for a few epochs, with the same number of trials for every method and
-length: two choices of what the loss has to set, times two rates of the backbone. The second trains a linear head on
-frozen features of the backbone, which are computed once and kept: two choices times two rates of the head. The third
-is for looking around: one change of HDT's setting at a time. None looks at the queries: of the 10,000 rows to learn
-from, 8,000 are trained on, 1,500 are the database and 500 the queries.
+The first form fine-tunes the whole network for a few epochs. Every method and length has the same 14 trials: two
+choices of what its loss has to set, times two rates of the backbone; then, each time from the best so far, higher rates
+of the head, smaller groups, four more choices of the loss, and other rates of the backbone. The second goes on from
+what the first found, 64 bits, with 12 trials a method, and takes the setting that finds most within two bits at a
+precision of .9. The third trains a linear head on frozen features of the backbone, which are computed once and kept:
+two choices of the loss times two rates of the head. None looks at the queries: of the 10,000 rows to learn from, 8,000
+are trained on, 1,500 are the database and 500 the queries.
 
-What the few candidates are is itself a choice. Those of other methods are their papers' and one more value; DHN's mean
-per kind of pair, without which it is worse by half, and HDT's radii and sharpness were found by looking at the same
-rows before: some thirty times for HDT, some fifteen for the others together. So was its pull toward class proxies,
-with the third form.
+What the few candidates are is itself a choice. Those of other methods are their papers' and values around them; DHN's
+mean per kind of pair, without which it is worse by half, and HDT's radii and sharpness were found by looking at the
+same rows before: some sixty times for HDT, some fifteen for the others together. What helped HDT there and is not its
+own, higher rates of the head and smaller groups, every method is tried with.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -34,13 +36,15 @@ from hamtarget.files import write_atomically
 from hamtarget.learn import FineTuner, one_thread
 from hamtarget.learn.networks import Standardize
 from hamtarget.paper.image_bench import ImageBench, open_bench
-from hamtarget.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting
+from hamtarget.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting, read_settings
 from hamtarget.paper.image_runs import Run
 from hamtarget.paper.image_scores import scores
 from hamtarget.paper.image_tasks import LabelledImages, Task
 from hamtarget.paper.provenance import provenance, write_json
 
-Trial = tuple[str, int, Setting]
+Record = dict[str, Any]
+# Settings to try next, given the best so far.
+Stage = Callable[[Setting], list[Setting]]
 
 # Two choices of what a loss has to set, for every method and length; rates of the head or of the backbone by two.
 RATES = (1e-3, 3e-3)
@@ -57,46 +61,86 @@ LOSSES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "CSQ": lambda n_bits: [{"quantization_weight": 0.05}, {"quantization_weight": 0.0005}],
     "OrthoHash": lambda n_bits: [{}, {"scale": 2 * n_bits**0.5}],
 }
+# Four changes more, each made to the best so far.
+CHANGES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    "HDT": lambda n_bits: [
+        {"proxy_scale": 0.5 * n_bits**0.5},
+        {"dissimilar_weight": 20.0 if n_bits <= 16 else 80.0},
+        {"dissimilar_weight": 100.0 if n_bits <= 16 else 400.0},
+        {"sharpness": 1.5},
+    ],
+    "DBR": lambda n_bits: [{"slope": slope} for slope in (0.25, 0.7, 1.4, 2.0)],
+    "HashNet": lambda n_bits: [{"product_scale": scale} for scale in (2.5, 5.0, 7.0, 14.0)],
+    "DHN": lambda n_bits: [{"quantization_weight": weight} for weight in (0.0, 0.03, 0.3, 1.0)],
+    "CSQ": lambda n_bits: [{"quantization_weight": weight} for weight in (0.0001, 0.2, 0.5, 1.0)],
+    "OrthoHash": lambda n_bits: [
+        {"scale": 0.5 * n_bits**0.5},
+        {"scale": 0.7 * n_bits**0.5},
+        {"margin": 0.1},
+        {"margin": 0.3},
+    ],
+}
+# For search within two bits, at 64: of HDT, targets of few bits and soft bits that are hard enough for them.
+LOOK_UP: dict[str, list[dict[str, Any]]] = {
+    "HDT": [
+        {"radius": radius, "sharpness": sharpness, "dissimilar_weight": weight}
+        for radius in (2, (2, 4, 8))
+        for sharpness in (4.0, 8.0)
+        for weight in (10.0, 100.0, 1000.0)
+    ],
+    "CSQ": [
+        {"quantization_weight": weight} for weight in (0.0, 0.01, 0.02, 0.1, 0.15, 0.3, 0.7, 1.5, 2.0, 3.0, 5.0, 10.0)
+    ],
+    "OrthoHash": [{"scale": scale, "margin": margin} for scale in (1.0, 2.0, 3.0, 4.0) for margin in (0.0, 0.2, 0.4)],
+}
+LOOK_UP_BITS = 64
+LOOK_UP_PRECISION = 0.9
 HEAD_EPOCHS = 15.0
-PILOT_EPOCHS = 3.0
+TUNING_EPOCHS = 3.0
 
 
-def tuned_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Trial]:
-    """The trials of the first form; HDT has a pull toward class proxies in them, as strong as one of two weights."""
-    for n_bits in lengths:
-        for method in methods:
-            losses = LOSSES[method](n_bits)
-            if method == "HDT":
-                losses = [{"proxy_weight": weight} for weight in PROXY_WEIGHTS]
-            for loss in losses:
-                for factor in BACKBONE_RATES:
-                    yield method, n_bits, Setting(backbone_rate=factor, loss=loss)
+def tuning_stages(method: str, n_bits: int) -> list[Stage]:
+    """Trials of the first form; HDT has a pull toward class proxies in them, as strong as one of two weights."""
+    losses = [{"proxy_weight": weight} for weight in PROXY_WEIGHTS] if method == "HDT" else LOSSES[method](n_bits)
+    return [
+        lambda _: [Setting(backbone_rate=rate, loss=loss) for loss in losses for rate in BACKBONE_RATES],
+        lambda best: [_head_faster(best, 2.0), _head_faster(best, 4.0)],
+        lambda best: [replace(best, group_size=size) for size in (2, 1)],
+        lambda best: [_changed(best, change) for change in CHANGES[method](n_bits)],
+        lambda best: [replace(best, backbone_rate=best.backbone_rate * factor) for factor in (0.5, 2.0)],
+    ]
 
 
-def head_trials(methods: Sequence[str], lengths: Sequence[int]) -> Iterator[Trial]:
-    """The trials of the second form."""
-    for method in methods:
-        for n_bits in lengths:
-            for loss in LOSSES[method](n_bits):
-                for rate in RATES:
-                    yield method, n_bits, Setting(learning_rate=rate, loss=loss)
+def look_up_stages(method: str, base: Setting) -> list[Stage]:
+    """Trials of the second form."""
+    return [lambda _: [_changed(base, change) for change in LOOK_UP[method]]]
 
 
-def pilot_trials(n_bits: int) -> Iterator[Trial]:
-    """The trials of the third form: HDT as it is chosen, then each of its settings changed."""
-    base = chosen_setting("HDT", n_bits)
-    weight = {16: 50.0}.get(n_bits, 200.0)
-    yield "HDT", n_bits, base
-    for factor in (0.4, 2.0, 4.0):
-        yield "HDT", n_bits, replace(base, loss={**base.loss, "dissimilar_weight": factor * weight})
-    for sharpness in (1.5, 3.0):
-        yield "HDT", n_bits, replace(base, loss={**base.loss, "sharpness": sharpness})
-    yield "HDT", n_bits, replace(base, loss={**base.loss, "proxy_weight": 2.0 * base.loss["proxy_weight"]})
-    yield "HDT", n_bits, replace(base, learning_rate=4e-3, backbone_rate=0.025)
-    for group in (2, 8):
-        yield "HDT", n_bits, replace(base, group_size=group)
-    dense = tuple(range(0, n_bits * 5 // 16 + 1, max(1, n_bits // 16)))
-    yield "HDT", n_bits, replace(base, loss={**base.loss, "radius": dense})
+def _head_faster(setting: Setting, factor: float) -> Setting:
+    return replace(
+        setting,
+        learning_rate=setting.learning_rate * factor,
+        backbone_rate=setting.backbone_rate / factor,
+    )
+
+
+def _changed(setting: Setting, change: Mapping[str, Any]) -> Setting:
+    return replace(setting, loss={**setting.loss, **change})
+
+
+def head_stages(method: str, n_bits: int) -> list[Stage]:
+    """Trials of the third form."""
+    return [lambda _: [Setting(learning_rate=rate, loss=loss) for loss in LOSSES[method](n_bits) for rate in RATES]]
+
+
+def by_map(record: Record) -> float:
+    """What the first and the third form look for."""
+    return float(record["map"])
+
+
+def by_recall(record: Record) -> float:
+    """What the second form looks for."""
+    return float(record["recall"]) if record["precision"] >= LOOK_UP_PRECISION else 0.0
 
 
 def features_bench(path: Path, data: Path | None, weights: Path | None, size: int) -> ImageBench:
@@ -121,72 +165,101 @@ def features_bench(path: Path, data: Path | None, weights: Path | None, size: in
     return ImageBench(lambda: source, tuner_of)
 
 
-def done_before(path: Path) -> list[dict[str, Any]]:
-    """Trials that a file holds."""
-    try:
-        records: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["trials"]
-    except (OSError, ValueError, KeyError):
-        return []
-    return records
+class OutOfTimeError(Exception):
+    """The minutes that were given are over."""
 
 
-def winners(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The trial of the highest MAP for each method and length."""
-    best: dict[tuple[str, int], dict[str, Any]] = {}
-    for record in records:
-        key = record["method"], record["n_bits"]
-        if key not in best or record["map"] > best[key]["map"]:
-            best[key] = record
-    return list(best.values())
+class Trials:
+    """Does trials and keeps them in a file, which is written after each; those that it holds are not done again.
 
+    Args:
+        bench: the images, and what trains on them.
+        out: the file.
+        goal: what makes a trial good.
+        epochs, size: see `Run`.
+        until: moment of `time.monotonic` after which no trial is begun.
+    """
 
-def run_trials(
-    trials: Iterator[Trial], bench: ImageBench, out: Path, *, epochs: float, size: int, until: float
-) -> None:
-    """Do the trials that `out` does not hold; it is written after each."""
-    records = done_before(out)
-    known = {
-        json.dumps([r["method"], r["n_bits"], r["setting"], r["epochs"], r["size"]], sort_keys=True) for r in records
-    }
-    for method, n_bits, setting in trials:
-        key = json.dumps([method, n_bits, asdict(setting), epochs, size], sort_keys=True)
-        if key in known:
-            continue
-        if time.monotonic() > until:
-            print("out of time; call again for the rest")
-            break
-        start = time.perf_counter()
-        facts, codes = bench.do(Run(method, n_bits, "held_out", setting, epochs, size))
-        found = scores(codes)["database"]
-        record = {
+    def __init__(
+        self, bench: ImageBench, out: Path, *, goal: Callable[[Record], float], epochs: float, size: int, until: float
+    ) -> None:
+        self.bench = bench
+        self.out = out
+        self.goal = goal
+        self.epochs = epochs
+        self.size = size
+        self.until = until
+        self.records = _kept_records(out)
+
+    def search(self, method: str, n_bits: int, stages: Sequence[Stage]) -> None:
+        """Try the settings of each stage in turn; a stage starts from the best of those before."""
+        tried: list[Record] = []
+        best = Setting()
+        for stage in stages:
+            tried += [self.record(method, n_bits, setting) for setting in stage(best)]
+            best = Setting(**max(tried, key=self.goal)["setting"])
+
+    def record(self, method: str, n_bits: int, setting: Setting) -> Record:
+        """What a trial gave, done now if it was not done before."""
+        trial = {
             "method": method,
             "n_bits": n_bits,
-            "setting": asdict(setting),
-            "epochs": epochs,
-            "size": size,
+            "setting": json.loads(json.dumps(asdict(setting))),
+            "epochs": self.epochs,
+            "size": self.size,
+        }
+        for known in self.records:
+            if trial.items() <= known.items():
+                return known
+        if time.monotonic() > self.until:
+            raise OutOfTimeError
+        start = time.perf_counter()
+        facts, codes = self.bench.do(Run(method, n_bits, "held_out", setting, self.epochs, self.size))
+        made = provenance(seed=0)
+        found = {
+            **trial,
+            "commit": made["commit"],
             "training_seconds": facts["training_seconds"],
             "images_per_second": facts["images_per_second"],
-            **found,
+            **scores(codes)["database"],
         }
-        records.append(record)
-        told = {"provenance": provenance(seed=0), "trials": records, "winners": winners(records)}
-        write_json(out, told)
+        self.records.append(found)
+        write_json(self.out, {"provenance": made, "trials": self.records, "winners": self.winners()})
         changes = {name: value for name, value in asdict(setting).items() if value != getattr(Setting(), name)}
         print(
             f"{method:<10} {n_bits:<3} MAP {found['map']:.3f}  P/R {found['precision']:.2f}/{found['recall']:.3f}  "
             f"{time.perf_counter() - start:.1f} s  {facts['images_per_second']:,.0f} images/s  {changes}",
             flush=True,
         )
+        return found
+
+    def winners(self) -> list[Record]:
+        """The best trial of each method and length."""
+        best: dict[tuple[str, int], Record] = {}
+        for record in self.records:
+            key = record["method"], record["n_bits"]
+            if key not in best or self.goal(record) > self.goal(best[key]):
+                best[key] = record
+        return list(best.values())
+
+
+def _kept_records(path: Path) -> list[Record]:
+    try:
+        records: list[Record] = json.loads(path.read_text(encoding="utf-8"))["trials"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return records
 
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--features", type=Path, default=Path("out/features.npz"))
     parser.add_argument("--fine-tune", action="store_true")
-    parser.add_argument("--pilot", action="store_true")
+    parser.add_argument("--look-up", action="store_true")
+    parser.add_argument("--settings", type=Path, nargs="*", help="files to go on from with --look-up")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--bits", nargs="*", type=int, default=list(LENGTHS))
     parser.add_argument("--epochs", type=float)
@@ -194,19 +267,31 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e6)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/table1/trials.json"))
     given = parser.parse_args()
-    until = time.monotonic() + 60 * given.minutes
-    if given.fine_tune or given.pilot:
+    tuned = given.fine_tune or given.look_up
+    if tuned:
         bench = open_bench(given.data, given.weights, size=given.size)
-        trials = tuned_trials(given.methods, given.bits)
-        if given.pilot:
-            trials = itertools.chain.from_iterable(map(pilot_trials, given.bits))
-        run_trials(trials, bench, given.out, epochs=given.epochs or PILOT_EPOCHS, size=given.size, until=until)
-        return
-    bench = features_bench(given.features, given.data, given.weights, given.size)
-    epochs = given.epochs or HEAD_EPOCHS
-    with one_thread():
-        trials = head_trials(given.methods, given.bits)
-        run_trials(trials, bench, given.out, epochs=epochs, size=given.size, until=until)
+    else:
+        bench = features_bench(given.features, given.data, given.weights, given.size)
+    trials = Trials(
+        bench,
+        given.out,
+        goal=by_recall if given.look_up else by_map,
+        epochs=given.epochs or (TUNING_EPOCHS if tuned else HEAD_EPOCHS),
+        size=given.size,
+        until=time.monotonic() + 60 * given.minutes,
+    )
+    methods = [method for method in given.methods if not given.look_up or method in LOOK_UP]
+    found = {} if given.settings is None else read_settings(given.settings)
+    with contextlib.nullcontext() if tuned else one_thread(), contextlib.suppress(OutOfTimeError):
+        for n_bits in [LOOK_UP_BITS] if given.look_up else given.bits:
+            for method in methods:
+                if given.look_up:
+                    base = found.get((method, n_bits), chosen_setting(method, n_bits))
+                    stages = look_up_stages(method, base)
+                else:
+                    stages = (tuning_stages if given.fine_tune else head_stages)(method, n_bits)
+                trials.search(method, n_bits, stages)
+        print("all trials are done")
 
 
 if __name__ == "__main__":

@@ -166,6 +166,13 @@ def test_every_item_is_a_marker_once_an_epoch():
     assert first.tolist() != second.tolist()
 
 
+def test_groups_of_one_are_random_batches_that_need_no_similars():
+    sampler = GroupBatchSampler(MultiLabels(np.eye(40)), 8, 1, seed=3)
+    epoch = torch.cat([sampler.batch(step) for step in range(5)])
+    assert sorted(epoch.tolist()) == list(range(40))
+    assert epoch.tolist() != list(range(40))
+
+
 def test_a_batch_depends_on_seed_and_step_only():
     def make(seed):
         return GroupBatchSampler(Labels(np.arange(70) % 7), 24, 3, seed=seed)
@@ -213,7 +220,7 @@ def test_a_marker_without_enough_similars_is_named():
     [
         (10, 4, 1, "batch_size is 10; expected a multiple of group_size"),
         (8, 4, 4, r"group_size \(4\) times the number of processes \(4\)"),
-        (8, 1, 1, "group_size is 1; expected 2 or more"),
+        (8, 0, 1, "group_size is 0; expected 1 or more"),
         (2, 4, 1, "batch_size is 2"),
     ],
 )

@@ -24,7 +24,8 @@ class GroupBatchSampler:
     Args:
         similarity: says who may join a marker's group. Its tensors' device is where batches are drawn.
         batch_size: items of a batch, over all processes.
-        group_size: items of a group, the marker included; divides batch_size.
+        group_size: items of a group, the marker included; divides batch_size. 1 is random batches, for losses that
+            know what each item aims at, or batches in which similar items meet by chance.
         steps: how many batches an iteration gives.
         seed: of the random order.
         markers: items that may be markers; all, if not given.
@@ -52,8 +53,8 @@ class GroupBatchSampler:
         first_step: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
-        if group_size < 2:
-            raise InputError(f"group_size is {group_size}; expected 2 or more: a marker and at least one similar item")
+        if group_size < 1:
+            raise InputError(f"group_size is {group_size}; expected 1 or more: a marker and its similar items")
         if batch_size < group_size or batch_size % (group_size * world_size):
             raise InputError(
                 f"batch_size is {batch_size}; expected a multiple of group_size ({group_size})"
@@ -89,8 +90,11 @@ class GroupBatchSampler:
         if run != self._run:
             n_groups = _BATCHES_AT_ONCE * self.batch_size // self.group_size
             markers = self._marker_run(run * n_groups, n_groups)
-            similars = self.similarity.draw(markers, self.group_size - 1, self._generator(2 * run))
-            self._drawn = torch.cat([markers[:, None], similars], dim=1).view(_BATCHES_AT_ONCE, self.batch_size)
+            groups = markers[:, None]
+            if self.group_size > 1:
+                similars = self.similarity.draw(markers, self.group_size - 1, self._generator(2 * run))
+                groups = torch.cat([groups, similars], dim=1)
+            self._drawn = groups.view(_BATCHES_AT_ONCE, self.batch_size)
             self._run = run
         return self._drawn[place]
 

@@ -30,7 +30,7 @@ class Setting:
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
-            `proxy_weight` and `learned_proxies`, too: see `ProxyLoss`.
+            `proxy_weight`, `proxy_scale` and `learned_proxies`, too: see `ProxyLoss`.
     """
 
     learning_rate: float = 2e-3
@@ -64,9 +64,11 @@ def radii(n_bits: int) -> tuple[int, ...]:
 def _hdt(n_bits: int, n_labels: int, steps: int, setting: Mapping[str, Any]) -> BatchLoss:
     del steps
     own = {"radius": radii(n_bits), "dissimilar_weight": 50.0 if n_bits <= 16 else 200.0, "sharpness": 2.0, **setting}
-    proxy_weight, learned = own.pop("proxy_weight", 0.0), own.pop("learned_proxies", True)
+    proxy_weight, scale, learned = (own.pop(name, None) for name in ("proxy_weight", "proxy_scale", "learned_proxies"))
     pairs = HammingTargetLoss(n_bits, **own)
-    return ProxyLoss(pairs, n_labels, proxy_weight=proxy_weight, learned=learned) if proxy_weight else pairs
+    if not proxy_weight:
+        return pairs
+    return ProxyLoss(pairs, n_labels, proxy_weight=proxy_weight, scale=scale, learned=learned is not False)
 
 
 _ALL = (
@@ -96,18 +98,21 @@ _CHOSEN: dict[tuple[str, int], Setting] = {
     ("CSQ", 32): Setting(backbone_rate=0.02, loss={"quantization_weight": 0.05}),
     ("OrthoHash", 32): Setting(backbone_rate=0.02),
 }
-# HDT for other purposes: the paper to the letter (its source names batch and group), and codes to be looked up within
-# 2 bits rather than ranked.
-VARIANTS: dict[str, Setting] = {
-    "paper": Setting(
-        batch_size=128,
-        group_size=2,
-        loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle", "sharpness": 1.0},
-    ),
-    "lookup": Setting(backbone_rate=0.02, loss={"radius": (2, 6), "dissimilar_weight": 1000.0, "proxy_weight": 4.0}),
+# For other purposes, by method and length: the paper to the letter (its source names batch and group), and codes to be
+# looked up within 2 bits rather than ranked (benchmarks/image_trials.py --look-up).
+_PAPER = Setting(
+    batch_size=128,
+    group_size=2,
+    loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle", "sharpness": 1.0},
+)
+VARIANTS: dict[str, dict[tuple[str, int], Setting]] = {
+    "paper": {("HDT", n_bits): _PAPER for n_bits in LENGTHS},
+    "lookup": {
+        ("HDT", 64): Setting(
+            backbone_rate=0.02, loss={"radius": (2, 6), "dissimilar_weight": 1000.0, "proxy_weight": 4.0}
+        )
+    },
 }
-# A target of 2 bits and one of 6 make sense only where there are many more.
-VARIANT_LENGTHS = {"paper": LENGTHS, "lookup": (64,)}
 
 
 def check_method(name: str) -> str:

@@ -22,7 +22,6 @@ from hamtarget.paper.image_methods import (
     LENGTHS,
     METHODS,
     NAMES,
-    VARIANT_LENGTHS,
     VARIANTS,
     Setting,
     check_method,
@@ -53,7 +52,7 @@ class Plan:
     Attributes:
         methods, lengths, tasks: only these.
         seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", or the name of a variant of HDT: "paper", to the letter; "lookup", for search within 2 bits;
+        setting: "chosen", or the name of a variant: "paper", HDT to the letter; "lookup", for search within 2 bits;
             or "all" of these.
         epochs, size: see `Run`.
         settings: of methods and lengths, in place of those that are chosen in the code.
@@ -88,11 +87,16 @@ class Plan:
 
     def _variants(self, names: tuple[str, ...]) -> list[Run]:
         return [
-            replace(self._run("HDT", n_bits, "whole", seed), setting=VARIANTS[name], variant=name)
+            replace(self._run(method, n_bits, "whole", seed), setting=setting, variant=name)
             for name in names
             for seed in range(self.seeds if self.setting != "all" else 1)
-            for n_bits in self.lengths or VARIANT_LENGTHS[name]
+            for (method, n_bits), setting in self._variant(name).items()
+            if (not self.lengths or n_bits in self.lengths) and (not self.methods or method in self.methods)
         ]
+
+    def _variant(self, name: str) -> Mapping[tuple[str, int], Setting]:
+        """Settings of a variant: from files, if it is the only one that is asked for."""
+        return self.settings if self.settings is not None and self.setting == name else VARIANTS[name]
 
     def _chosen(self) -> tuple[list[Run], list[Run]]:
         """Runs with the first seed, and with more."""
@@ -206,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bits", nargs="*", type=int, default=[], help="only codes of these lengths")
     parser.add_argument("--tasks", nargs="*", default=[], help=f"only these: {', '.join(TASKS)}")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of the methods that are compared most closely")
-    parser.add_argument("--setting", default="chosen", help=f"chosen, a variant of HDT ({', '.join(VARIANTS)}), or all")
+    parser.add_argument("--setting", default="chosen", help=f"chosen, a variant ({', '.join(VARIANTS)}), or all")
     parser.add_argument(
         "--settings", type=Path, nargs="*", metavar="FILE", help="settings from files of image_trials.py"
     )
