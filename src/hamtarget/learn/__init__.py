@@ -14,7 +14,7 @@ from hamtarget.learn.batch_loss import BatchLoss, LossTerms
 from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.binomial import log_cdf, log_sf
 from hamtarget.learn.checkpoint import Progress
-from hamtarget.learn.class_codes import hadamard_centers, max_min_codes
+from hamtarget.learn.class_codes import class_means, codes_by_likeness, hadamard_centers, max_min_codes
 from hamtarget.learn.csq import CSQLoss
 from hamtarget.learn.dbr import DBRLoss
 from hamtarget.learn.dhn import DHNLoss
@@ -74,6 +74,8 @@ __all__ = [
     "TrainingOptions",
     "available_device",
     "backbone",
+    "class_means",
+    "codes_by_likeness",
     "gather_rows",
     "hadamard_centers",
     "log_cdf",

@@ -1,4 +1,4 @@
-"""Fixed codes for classes, far from each other: what methods that learn by class centres aim at."""
+"""Codes for classes, far from each other or near where classes are alike: what methods that learn by class aim at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hamtarget.codes import check_n_bits
-from hamtarget.errors import InputError
+from hamtarget.errors import InputError, ShapeError
 
 # Random codes among which the greedy choice is made, for each class.
 _CANDIDATES = 64
@@ -75,3 +75,68 @@ def max_min_codes(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
         best = int((nearest + total / (len(chosen) * (n_bits + 1))).argmax())
         chosen.append(candidates[best])
     return torch.stack(chosen)
+
+
+def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 0.5, seed: int = 0) -> Tensor:
+    """A code of +-1 for each class, (n_classes, n_bits): the more two classes look alike, the nearer their codes.
+
+    Each bit then parts the classes by what can be seen in them, and is easier to learn than one that parts them at
+    random. The inner products of the codes are fitted, bit after bit and by single changes from `max_min_codes`, to the
+    cosines between the classes' features. These are brought to a mean of 0 and a spread of `likeness` times the root of
+    `n_bits`, which is that of random codes: the fit has to choose between likeness and distance.
+
+    Args:
+        class_features: of each class, (n_classes, columns), such as the mean of its rows, see `class_means`. A class
+            of which nothing is known has zeros.
+        n_bits: length of a code.
+        likeness: how near codes of like classes come; 0 keeps all codes as far apart as they can be.
+        seed: of the codes to start from.
+
+    Raises:
+        ShapeError: the features are no matrix. InputError: likeness is below 0.
+    """
+    if class_features.ndim != 2 or len(class_features) < 1:
+        raise ShapeError(f"class_features have shape {tuple(class_features.shape)}; expected (n_classes, columns)")
+    if not likeness >= 0:
+        raise InputError(f"likeness is {likeness}; expected 0 or more")
+    wanted = _standardized_cosines(class_features.double()) * likeness * n_bits**0.5
+    codes = max_min_codes(len(class_features), n_bits, seed=seed).double()
+    changed = True
+    while changed:
+        changed = False
+        for bit in range(n_bits):
+            own = codes[:, bit]
+            # What the other bits leave for this one to explain.
+            left = wanted - (codes @ codes.T - torch.outer(own, own))
+            left.fill_diagonal_(0)
+            agreement = own * (left @ own)
+            while float(agreement.min()) < -1e-9:
+                flipped = int(agreement.argmin())
+                own[flipped] = -own[flipped]
+                agreement = own * (left @ own)
+                changed = True
+    return codes.float()
+
+
+def class_means(features: Tensor, labels: Tensor) -> Tensor:
+    """The mean of the standardised features of each class's rows, (n_labels, columns); 0 for a class without rows.
+
+    Args:
+        features: (rows, columns).
+        labels: (rows, n_labels) of 0 and 1.
+    """
+    spread = features.std(0).clamp_min(1e-6)
+    standardized = (features - features.mean(0)) / spread
+    weights = labels.to(standardized)
+    return weights.T @ standardized / weights.sum(0).clamp_min(1)[:, None]
+
+
+def _standardized_cosines(features: Tensor) -> Tensor:
+    """Cosines between rows, those of different rows brought to mean 0 and spread 1; rows of zeros are at 0 to all."""
+    lengths = features.norm(dim=1)
+    cosines = (features @ features.T) / torch.outer(lengths, lengths).clamp_min(1e-12)
+    known = torch.outer(lengths > 0, lengths > 0) & ~torch.eye(len(features), dtype=torch.bool)
+    if not known.any():
+        return torch.zeros_like(cosines)
+    spread = cosines[known].std(correction=0).clamp_min(1e-12)
+    return torch.where(known, (cosines - cosines[known].mean()) / spread, 0.0)

@@ -7,7 +7,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamtarget.errors import InputError
+from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.batch_loss import LossTerms
 from hamtarget.learn.class_codes import hadamard_centers
 from hamtarget.learn.label_loss import LabelLoss
@@ -16,14 +16,15 @@ from hamtarget.learn.label_loss import LabelLoss
 class OrthoHashLoss(LabelLoss):
     """Cross-entropy of s (cos(logits, code of the class) - m [its own class]), for batch-normalised logits.
 
-    The codes are fixed and orthogonal, or nearly so: `hadamard_centers`. A row with several labels aims at each of them
-    with the same chance.
+    The codes are fixed and, in its paper, orthogonal or nearly so: `hadamard_centers`. A row with several labels aims
+    at each of them with the same chance.
 
     Args:
         n_bits: length of a code.
         n_labels: how many classes there are.
         margin: m of its paper.
         scale: s of its paper; the root of `n_bits` if not given.
+        codes: of the classes, (n_labels, n_bits), in place of its paper's.
         seed: of codes that are drawn at random.
         gather: see `BatchLoss`.
     """
@@ -37,6 +38,7 @@ class OrthoHashLoss(LabelLoss):
         *,
         margin: float = 0.2,
         scale: float | None = None,
+        codes: Tensor | None = None,
         seed: int = 0,
         gather: bool = False,
     ) -> None:
@@ -46,7 +48,10 @@ class OrthoHashLoss(LabelLoss):
         if self.scale <= 0:
             raise InputError(f"scale is {scale}; expected a number above 0")
         self.seed = seed
-        self.register_buffer("codes", hadamard_centers(n_labels, n_bits, seed=seed), persistent=False)
+        if codes is not None and codes.shape != (n_labels, n_bits):
+            raise ShapeError(f"codes have shape {tuple(codes.shape)}; expected {(n_labels, n_bits)}")
+        own = hadamard_centers(n_labels, n_bits, seed=seed) if codes is None else codes.clone()
+        self.register_buffer("codes", own, persistent=False)
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         cost = cosine_cross_entropy(logits, labels, self.codes, scale=self.scale, margin=self.margin)

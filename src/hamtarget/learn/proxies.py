@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from hamtarget.errors import InputError
+from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.batch_loss import LossTerms
 from hamtarget.learn.class_codes import hadamard_centers
 from hamtarget.learn.label_loss import LabelLoss
@@ -17,12 +17,13 @@ from hamtarget.learn.pair_loss import PairLoss
 class ProxyLoss(LabelLoss):
     """A pair loss plus `proxy_weight` times the cross-entropy of the cosines to one proxy a class.
 
-    Pairs with a label in common are similar. The proxies start at `hadamard_centers` and are learned, or stay there.
+    Pairs with a label in common are similar. The proxies are learned, or stay where they start.
 
     Args:
         pair_loss: of all pairs of the batch.
         n_labels: how many classes there are.
         proxy_weight: of the pull.
+        proxies: where they start, (n_labels, n_bits), such as `codes_by_likeness`; `hadamard_centers` if not given.
         learned: whether proxies move.
         scale: of the cosines; the root of n_bits if not given.
         margin: taken from the cosine of a row's own class.
@@ -35,6 +36,7 @@ class ProxyLoss(LabelLoss):
         n_labels: int,
         *,
         proxy_weight: float = 1.0,
+        proxies: Tensor | None = None,
         learned: bool = True,
         scale: float | None = None,
         margin: float = 0.2,
@@ -43,12 +45,15 @@ class ProxyLoss(LabelLoss):
         super().__init__(pair_loss.n_bits, n_labels, gather=pair_loss.gather)
         if proxy_weight < 0:
             raise InputError(f"proxy_weight is {proxy_weight}; expected 0 or more")
+        if proxies is not None and proxies.shape != (n_labels, pair_loss.n_bits):
+            raise ShapeError(f"proxies have shape {tuple(proxies.shape)}; expected {(n_labels, pair_loss.n_bits)}")
         self.pair_loss = pair_loss
         self.proxy_weight = float(proxy_weight)
         self.scale = math.sqrt(self.n_bits) if scale is None else float(scale)
         self.margin = float(margin)
         self.seed = seed
-        self.proxies = nn.Parameter(hadamard_centers(n_labels, self.n_bits, seed=seed), requires_grad=learned)
+        start = hadamard_centers(n_labels, self.n_bits, seed=seed) if proxies is None else proxies.clone()
+        self.proxies = nn.Parameter(start, requires_grad=learned)
 
     @property
     def capturable(self) -> bool:

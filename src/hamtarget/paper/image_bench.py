@@ -13,7 +13,7 @@ from hamtarget.data import open_image_data
 from hamtarget.learn import CropFlipColor, Resize, available_device, backbone
 from hamtarget.learn.fine_tuning import FineTuner
 from hamtarget.paper.image_runs import Run, RunCodes, do_run
-from hamtarget.paper.image_tasks import TASKS, LabelledImages, Task, held_out_task, load_images
+from hamtarget.paper.image_tasks import TASKS, LabelledImages, Task, load_images
 
 MakeTuner = Callable[[Task], FineTuner]
 
@@ -40,7 +40,7 @@ class ImageBench:
     ) -> None:
         self._source = source
         self._make_tuner = tuner
-        self._task_makers = {**TASKS, "held_out": held_out_task} if tasks is None else tasks
+        self._task_makers = TASKS if tasks is None else tasks
         self._images: LabelledImages | None = None
         self._task: Task | None = None
         self._tuner: FineTuner | None = None

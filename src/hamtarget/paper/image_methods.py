@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from hamtarget.errors import CorruptFileError, FileError, InputError
 from hamtarget.learn import (
     BatchLoss,
@@ -18,6 +20,7 @@ from hamtarget.learn import (
     HashNetLoss,
     OrthoHashLoss,
     ProxyLoss,
+    codes_by_likeness,
 )
 
 
@@ -30,7 +33,8 @@ class Setting:
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
-            `proxy_weight`, `proxy_scale` and `learned_proxies`, too: see `ProxyLoss`.
+            `proxy_weight` and `proxy_scale`, too: see `ProxyLoss`. Its proxies, and the codes of OrthoHash where it is
+            given, are of this `likeness`: see `codes_by_likeness`.
     """
 
     learning_rate: float = 2e-3
@@ -41,18 +45,35 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class LossTask:
+    """What a loss may know of its task.
+
+    Attributes:
+        n_bits: length of a code.
+        n_labels: how many labels the rows to learn from have.
+        steps: of the training.
+        class_means: gives what the untrained backbone makes of each class, see `class_means`.
+    """
+
+    n_bits: int
+    n_labels: int
+    steps: int
+    class_means: Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
 class Method:
     """A trained method.
 
     Attributes:
         name: in tables.
         normalize: whether the head ends in batch norm, as its paper has it.
-        build: its loss, of (n_bits, labels, steps of the training, arguments of the loss).
+        build: its loss, of the task and the arguments of the loss.
     """
 
     name: str
     normalize: bool
-    build: Callable[[int, int, int, Mapping[str, Any]], BatchLoss]
+    build: Callable[[LossTask, Mapping[str, Any]], BatchLoss]
 
 
 def radii(n_bits: int) -> tuple[int, ...]:
@@ -61,23 +82,34 @@ def radii(n_bits: int) -> tuple[int, ...]:
     return known.get(n_bits, tuple(max(0, round(n_bits * share)) for share in (0.06, 0.12, 0.19, 0.28)))
 
 
-def _hdt(n_bits: int, n_labels: int, steps: int, setting: Mapping[str, Any]) -> BatchLoss:
-    del steps
-    own = {"radius": radii(n_bits), "dissimilar_weight": 50.0 if n_bits <= 16 else 200.0, "sharpness": 2.0, **setting}
-    proxy_weight, scale, learned = (own.pop(name, None) for name in ("proxy_weight", "proxy_scale", "learned_proxies"))
-    pairs = HammingTargetLoss(n_bits, **own)
-    if not proxy_weight:
+def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
+    short = task.n_bits <= 16
+    own = {"radius": radii(task.n_bits), "dissimilar_weight": 50.0 if short else 200.0, "sharpness": 2.0, **setting}
+    weight, scale = own.pop("proxy_weight", 0.0), own.pop("proxy_scale", None)
+    likeness = own.pop("likeness", 0.25 if short else 0.5)
+    pairs = HammingTargetLoss(task.n_bits, **own)
+    if not weight:
         return pairs
-    return ProxyLoss(pairs, n_labels, proxy_weight=proxy_weight, scale=scale, learned=learned is not False)
+    return ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=_like(task, likeness), scale=scale)
+
+
+def _orthohash(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
+    own = dict(setting)
+    codes = _like(task, own.pop("likeness", None))
+    return OrthoHashLoss(task.n_bits, task.n_labels, codes=codes, **own)
+
+
+def _like(task: LossTask, likeness: float | None) -> Tensor | None:
+    return None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
 
 
 _ALL = (
     Method("HDT", True, _hdt),
-    Method("DBR", False, lambda n_bits, n_labels, steps, setting: DBRLoss(n_bits, n_labels, **setting)),
-    Method("HashNet", False, lambda n_bits, n_labels, steps, setting: HashNetLoss(n_bits, steps=steps, **setting)),
-    Method("DHN", False, lambda n_bits, n_labels, steps, setting: DHNLoss(n_bits, **setting)),
-    Method("CSQ", False, lambda n_bits, n_labels, steps, setting: CSQLoss(n_bits, n_labels, **setting)),
-    Method("OrthoHash", True, lambda n_bits, n_labels, steps, setting: OrthoHashLoss(n_bits, n_labels, **setting)),
+    Method("DBR", False, lambda task, setting: DBRLoss(task.n_bits, task.n_labels, **setting)),
+    Method("HashNet", False, lambda task, setting: HashNetLoss(task.n_bits, steps=task.steps, **setting)),
+    Method("DHN", False, lambda task, setting: DHNLoss(task.n_bits, **setting)),
+    Method("CSQ", False, lambda task, setting: CSQLoss(task.n_bits, task.n_labels, **setting)),
+    Method("OrthoHash", True, _orthohash),
 )
 METHODS = {method.name: method for method in _ALL}
 # Signs of a linear map of the backbone's features, which is not trained.
@@ -98,21 +130,12 @@ _CHOSEN: dict[tuple[str, int], Setting] = {
     ("CSQ", 32): Setting(backbone_rate=0.02, loss={"quantization_weight": 0.05}),
     ("OrthoHash", 32): Setting(backbone_rate=0.02),
 }
-# For other purposes, by method and length: the paper to the letter (its source names batch and group), and codes to be
-# looked up within 2 bits rather than ranked (benchmarks/image_trials.py --look-up).
-_PAPER = Setting(
+# HDT as in the paper, to the letter; its source names batch and group.
+PAPER_SETTING = Setting(
     batch_size=128,
     group_size=2,
     loss={"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle", "sharpness": 1.0},
 )
-VARIANTS: dict[str, dict[tuple[str, int], Setting]] = {
-    "paper": {("HDT", n_bits): _PAPER for n_bits in LENGTHS},
-    "lookup": {
-        ("HDT", 64): Setting(
-            backbone_rate=0.02, loss={"radius": (2, 6), "dissimilar_weight": 1000.0, "proxy_weight": 4.0}
-        )
-    },
-}
 
 
 def check_method(name: str) -> str:

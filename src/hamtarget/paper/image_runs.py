@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hamtarget.baselines import ITQ, LSH
+from hamtarget.decoding import majority_codes
 from hamtarget.errors import CorruptFileError
 from hamtarget.files import write_atomically
-from hamtarget.learn import TrainingOptions
+from hamtarget.learn import TrainingOptions, class_means
 from hamtarget.learn.fine_tuning import FineTuner
-from hamtarget.paper.image_methods import METHODS, Setting
+from hamtarget.learn.similarity import as_similarity
+from hamtarget.paper.image_methods import METHODS, LossTask, Setting
 from hamtarget.paper.image_tasks import Task
 from hamtarget.paper.provenance import provenance, write_json
 
@@ -44,7 +48,7 @@ class Run:
         epochs: how often each image to learn from is seen, on average; the same for every method.
         size: pixels of a side that the network sees.
         seed: of the head's first weights, of batches and of augmentation.
-        variant: what tells it from the method's ordinary run: a name in `image_methods.VARIANTS`, or "".
+        variant: what tells it from the method's ordinary run: "paper", or "".
     """
 
     method: str
@@ -77,6 +81,7 @@ class RunCodes:
         database, queries: packed codes.
         database_labels, query_labels: (rows,) class numbers or (rows, labels) of 0 and 1.
         trained: whether each row of the database was learned from.
+        class_codes: packed, of what was learned from, see `majority_codes`; none where rows have several labels.
     """
 
     n_bits: int
@@ -85,6 +90,7 @@ class RunCodes:
     database_labels: NDArray[Any]
     query_labels: NDArray[Any]
     trained: NDArray[np.bool_]
+    class_codes: NDArray[np.uint8]
 
     def save(self, path: Path) -> None:
         """Write them to an npz file."""
@@ -97,6 +103,7 @@ class RunCodes:
             database_labels=self.database_labels.astype(np.uint8),
             query_labels=self.query_labels.astype(np.uint8),
             trained=self.trained,
+            class_codes=self.class_codes,
         )
         write_atomically(path, content.getvalue())
 
@@ -116,6 +123,7 @@ class RunCodes:
                     kept["database_labels"],
                     kept["query_labels"],
                     kept["trained"],
+                    kept["class_codes"],
                 )
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise CorruptFileError(f"{path} does not hold the codes of a run: {error}; delete it") from error
@@ -154,10 +162,10 @@ def do_run(
         run: what to do.
         task: what to learn from and search.
         tuner: of the task's images.
-        features: of all the task's images, for methods that are not trained.
+        features: of all the task's images from the untrained backbone, for methods that need them.
         progress: called with the steps done and all steps.
     """
-    facts = _trained(run, task, tuner, progress) if run.method in METHODS else _fitted(run, task, features())
+    facts = _trained(run, task, tuner, features, progress) if run.method in METHODS else _fitted(run, task, features())
     labels = task.source.labels
     codes = RunCodes(
         run.n_bits,
@@ -166,6 +174,7 @@ def do_run(
         labels[task.database],
         labels[task.queries],
         task.trained,
+        facts.pop("class_codes"),
     )
     facts |= {"run": run.description(), "provenance": provenance(seed=run.seed)}
     return facts, codes
@@ -192,10 +201,17 @@ def training_options(run: Run, n_rows: int) -> TrainingOptions:
     )
 
 
-def _trained(run: Run, task: Task, tuner: FineTuner, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
+def _trained(
+    run: Run,
+    task: Task,
+    tuner: FineTuner,
+    features: Callable[[], NDArray[np.float32]],
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, Any]:
     method = METHODS[run.method]
     options = training_options(run, len(task.train))
-    loss = method.build(run.n_bits, task.n_labels, options.steps, run.setting.loss)
+    known = LossTask(run.n_bits, task.n_labels, options.steps, lambda: _means_of_classes(task, features()))
+    loss = method.build(known, run.setting.loss)
     tuned = tuner.fit(
         task.train,
         task.source.labels[task.train],
@@ -206,14 +222,16 @@ def _trained(run: Run, task: Task, tuner: FineTuner, progress: Callable[[int, in
     )
     start = time.perf_counter()
     database, queries = tuner.codes(tuned.model, task.database), tuner.codes(tuned.model, task.queries)
+    seconds = time.perf_counter() - start
     return {
         "steps": options.steps,
         "training_seconds": tuned.seconds,
-        "encoding_seconds": time.perf_counter() - start,
+        "encoding_seconds": seconds,
         "images_per_second": tuned.images_per_second,
         "loss": loss.extra_repr(),
         "database": database,
         "queries": queries,
+        "class_codes": _class_codes(run, task, tuner.codes(tuned.model, task.train)),
     }
 
 
@@ -225,4 +243,15 @@ def _fitted(run: Run, task: Task, features: NDArray[np.float32]) -> dict[str, An
         "training_seconds": seconds,
         "database": encoder.encode(features[task.database]),
         "queries": encoder.encode(features[task.queries]),
+        "class_codes": _class_codes(run, task, encoder.encode(features[task.train])),
     }
+
+
+def _class_codes(run: Run, task: Task, trained: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    labels = task.source.labels[task.train]
+    return majority_codes(trained, labels, run.n_bits) if labels.ndim == 1 else trained[:0]
+
+
+def _means_of_classes(task: Task, features: NDArray[np.float32]) -> Tensor:
+    similarity = as_similarity(task.source.labels[task.train], len(task.train))
+    return class_means(torch.from_numpy(features[task.train]), similarity.labels(torch.arange(len(task.train))))

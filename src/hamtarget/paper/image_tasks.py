@@ -181,4 +181,5 @@ TASKS: dict[str, Callable[[LabelledImages], Task]] = {
     "whole": whole_task,
     "unseen": unseen_task,
     "mosaic": mosaic_task,
+    "held_out": held_out_task,
 }

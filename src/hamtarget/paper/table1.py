@@ -18,11 +18,13 @@ from typing import Any
 
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.paper.image_bench import ImageBench, open_bench
+from hamtarget.paper.image_lookup import LOOKUP_BITS, LOOKUP_METHODS, write_lookup
+from hamtarget.paper.image_lookup import text as lookup_text
 from hamtarget.paper.image_methods import (
     LENGTHS,
     METHODS,
     NAMES,
-    VARIANTS,
+    PAPER_SETTING,
     Setting,
     check_method,
     chosen_setting,
@@ -34,13 +36,16 @@ from hamtarget.paper.image_table import draw, text
 from hamtarget.paper.image_tasks import TASKS
 from hamtarget.paper.provenance import provenance, write_json
 
-# Runs beside the table itself: classes that were not learned from, and pictures with several labels.
+# Runs beside the table itself: classes that were not learned from, pictures with several labels, rows kept aside.
 _BESIDE = {
     "unseen": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
     "mosaic": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
+    # To choose how far codes are decoded, see image_lookup.
+    "held_out": (LOOKUP_BITS, LOOKUP_METHODS),
 }
 # Methods that are trained with more than one seed, where several are asked for.
 _SEEDED = ("HDT", "CSQ", "OrthoHash")
+_SETTINGS = ("chosen", "paper", "all")
 _DEFAULT_EPOCHS = 6.0
 _DEFAULT_SIZE = 224
 
@@ -52,8 +57,7 @@ class Plan:
     Attributes:
         methods, lengths, tasks: only these.
         seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", or the name of a variant: "paper", HDT to the letter; "lookup", for search within 2 bits;
-            or "all" of these.
+        setting: "chosen", "paper" (HDT to the letter), or "all" of both.
         epochs, size: see `Run`.
         settings: of methods and lengths, in place of those that are chosen in the code.
     """
@@ -73,30 +77,24 @@ class Plan:
         for task in self.tasks:
             if task not in TASKS:
                 raise InputError(f"task is {task!r}; expected one of {', '.join(TASKS)}")
-        if self.setting not in ("chosen", "all", *VARIANTS):
-            raise InputError(f"setting is {self.setting!r}; expected one of chosen, all, {', '.join(VARIANTS)}")
+        if self.setting not in _SETTINGS:
+            raise InputError(f"setting is {self.setting!r}; expected one of {', '.join(_SETTINGS)}")
         if self.seeds < 1 or self.epochs <= 0:
             raise InputError(f"seeds is {self.seeds} and epochs {self.epochs}; expected 1 or more, and above 0")
 
     def runs(self) -> list[Run]:
         """The runs in the order of their weight: the table first, then other tasks, variants, and more seeds."""
-        if self.setting in VARIANTS:
-            return self._variants((self.setting,))
+        if self.setting == "paper":
+            return self._paper()
         first, more = self._chosen()
-        return [*first, *(self._variants(tuple(VARIANTS)) if self.setting == "all" else ()), *more]
+        return [*first, *(self._paper() if self.setting == "all" else ()), *more]
 
-    def _variants(self, names: tuple[str, ...]) -> list[Run]:
+    def _paper(self) -> list[Run]:
         return [
-            replace(self._run(method, n_bits, "whole", seed), setting=setting, variant=name)
-            for name in names
-            for seed in range(self.seeds if self.setting != "all" else 1)
-            for (method, n_bits), setting in self._variant(name).items()
-            if (not self.lengths or n_bits in self.lengths) and (not self.methods or method in self.methods)
+            replace(self._run("HDT", n_bits, "whole", seed), setting=PAPER_SETTING, variant="paper")
+            for seed in range(self.seeds if self.setting == "paper" else 1)
+            for n_bits in self.lengths or LENGTHS
         ]
-
-    def _variant(self, name: str) -> Mapping[tuple[str, int], Setting]:
-        """Settings of a variant: from files, if it is the only one that is asked for."""
-        return self.settings if self.settings is not None and self.setting == name else VARIANTS[name]
 
     def _chosen(self) -> tuple[list[Run], list[Run]]:
         """Runs with the first seed, and with more."""
@@ -210,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bits", nargs="*", type=int, default=[], help="only codes of these lengths")
     parser.add_argument("--tasks", nargs="*", default=[], help=f"only these: {', '.join(TASKS)}")
     parser.add_argument("--seeds", type=int, default=1, help="seeds of the methods that are compared most closely")
-    parser.add_argument("--setting", default="chosen", help=f"chosen, a variant ({', '.join(VARIANTS)}), or all")
+    parser.add_argument("--setting", default="chosen", help=", ".join(_SETTINGS))
     parser.add_argument(
         "--settings", type=Path, nargs="*", metavar="FILE", help="settings from files of image_trials.py"
     )
@@ -239,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{len(left)} runs left" if left else "all runs are done")
         if not given.train_only:
             sys.stdout.write(text(write_table1(given.out / "runs", given.out, tell=_say)))
+            sys.stdout.write(lookup_text(write_lookup(given.out / "runs", given.out)))
     except HamtargetError as error:
         _say(f"error: {error}")
         return 2
