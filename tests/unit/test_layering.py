@@ -10,7 +10,7 @@ import pytest
 import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
-GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
+GROUND = {"codes", "decoding", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
 MAY_IMPORT = {
     **{name: GROUND for name in GROUND},
     "_native": set(),
@@ -53,7 +53,7 @@ OUTSIDE = {
     "learn": {"numpy", "onnx", "safetensors", "timm", "torch", "torchvision", "triton"},
     "evaluation": {"numpy", "matplotlib"},
     "onnx_encoder": {"numpy", "onnxruntime"},
-    "paper": {"numpy", "matplotlib"},
+    "paper": {"numpy", "matplotlib", "torch"},
     "sklearn": {"numpy", "sklearn"},
     "store": {"numpy", "psycopg", "psycopg_pool"},
     "spark": {"numpy", "pandas", "pyarrow", "pyspark"},
