@@ -1,7 +1,8 @@
-"""Connections to a store's database: pooled, replaced when they break, with errors in this package's words."""
+"""Connections to a store's database: kept for the next call, replaced when they break, errors in this package's words."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,14 +68,13 @@ def load_psycopg() -> Any:
     """The module psycopg.
 
     Raises:
-        MissingExtraError: it, or its pool, is not installed.
+        MissingExtraError: it is not installed.
     """
     try:
         import psycopg
-        import psycopg_pool  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            "a store in PostgreSQL needs psycopg and psycopg_pool; install them with: pip install 'hamtarget[postgres]'"
+            "a store in PostgreSQL needs psycopg; install it with: pip install 'hamtarget[postgres]'"
         ) from error
     return psycopg
 
@@ -96,8 +96,6 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
         if known in _KINDS:
             kind, advice = _KINDS[known]
             return kind(f"{address}: {said}; {advice}")
-    if "pool" in type(error).__name__.lower() and "closed" in said:
-        return ClosedError(f"{address} was closed; open the store again")
     psycopg = load_psycopg()
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if "authentication failed" in said or "no password" in said:
@@ -110,6 +108,8 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
 
 def _is_broken(error: Any) -> bool:
     """Whether the connection is gone: the server ended it (class 57), or could not say why."""
+    if not isinstance(error, load_psycopg().OperationalError | load_psycopg().InterfaceError):
+        return False
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
@@ -118,7 +118,11 @@ def _first_line(error: Exception) -> str:
 
 
 class Connections:
-    """Connections to one store: a few that threads take in turns, and others for long work."""
+    """Connections to one store: a few that threads take in turns, and others for long work.
+
+    The one that was given back last is taken first: who searches one code at a time always meets the same process of
+    the server, whose caches are warm.
+    """
 
     def __init__(self, address: Address, *, read_only: bool, asynchronous: bool) -> None:
         """Connections, the first of which has been made.
@@ -132,10 +136,9 @@ class Connections:
             ServerError: the server cannot be reached. PrivilegeError: it does not let this user in.
         """
         self._psycopg = load_psycopg()
-        import psycopg_pool
-
-        self._pool_timeout = psycopg_pool.PoolTimeout
         self.address = address
+        self._is_closed = False
+        self._places = threading.Semaphore(_MOST_CONNECTIONS)
         self._settings = {
             **_PLANNING,
             "search_path": f"{address.quoted_schema}, pg_temp",
@@ -148,16 +151,7 @@ class Connections:
         if asynchronous:
             self._settings["synchronous_commit"] = "off"
         with translated(address):
-            # A server that is not there is told at once; a pool would wait for it.
-            self._connect().close()
-            self._pool = psycopg_pool.ConnectionPool(
-                address.conninfo,
-                min_size=1,
-                max_size=_MOST_CONNECTIONS,
-                configure=self._configure,
-                kwargs=self._options(),
-                open=True,
-            )
+            self._idle: list[Connection] = [self._connect()]
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -181,19 +175,50 @@ class Connections:
         connection.execute(f"SELECT {chosen}", list(self._settings.values()))
 
     @contextmanager
-    def one(self) -> Iterator[Connection]:
-        """A connection that nobody else uses meanwhile; outside of any transaction."""
-        try:
-            connection = self._pool.getconn(_PATIENCE_SECONDS)
-        except self._pool_timeout:
-            # A pool that lost its connections is slow to make new ones, and does not say why.
+    def one(self, *, anew: bool = False) -> Iterator[Connection]:
+        """A connection that nobody else uses meanwhile; outside of any transaction.
+
+        Args:
+            anew: whether it is to be a new one, because one has turned out to be broken, and the others are as old.
+        """
+        if not self._places.acquire(timeout=_PATIENCE_SECONDS):
+            # All of them are at long work.
             with self.own() as connection:
                 yield connection
             return
         try:
-            yield connection
+            connection = self._take(anew)
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
         finally:
-            self._pool.putconn(connection)
+            self._places.release()
+
+    def _take(self, anew: bool) -> Connection:
+        if self._is_closed:
+            raise ClosedError(f"{self.address} was closed; open the store again")
+        if anew:
+            self._close_idle()
+            return self._connect()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        # Also a connection that is broken is not idle.
+        if connection.pgconn.transaction_status != self._psycopg.pq.TransactionStatus.IDLE:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._is_closed:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     @contextmanager
     def own(self) -> Iterator[Connection]:
@@ -206,16 +231,14 @@ class Connections:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
-        with translated(self.address):
-            try:
-                with self.one() as connection:
-                    return work(connection)
-            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-                if not _is_broken(error):
-                    raise
-            self._pool.check()
-            with self.own() as connection:
+        try:
+            with self.one() as connection:
                 return work(connection)
+        except self._psycopg.Error as error:
+            if not _is_broken(error):
+                raise _in_our_words(error, self.address) from error
+        with translated(self.address), self.one(anew=True) as connection:
+            return work(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -240,12 +263,11 @@ class Connections:
         connection = lent.enter_context(self.one())
         try:
             connection.execute("BEGIN")
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+        except self._psycopg.Error as error:
             if not _is_broken(error):
                 raise
             lent.close()
-            self._pool.check()
-            connection = lent.enter_context(self.own())
+            connection = lent.enter_context(self.one(anew=True))
             connection.execute("BEGIN")
         return connection
 
@@ -253,7 +275,7 @@ class Connections:
         with translated(self.address):
             try:
                 connection.execute("COMMIT")
-            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            except self._psycopg.Error as error:
                 if not _is_broken(error):
                     raise
                 raise ServerError(
@@ -263,7 +285,8 @@ class Connections:
 
     def close(self) -> None:
         """Nothing; those in use are closed when they come back."""
-        self._pool.close()
+        self._is_closed = True
+        self._close_idle()
 
 
 @contextmanager
