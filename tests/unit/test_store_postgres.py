@@ -76,10 +76,12 @@ def test_a_search_reads_indexes_only(postgres_stores):
         store.put_rows(range(400), codes=CODES)
         store.compact()
         with store._engine._connections.own() as connection:
-            for one in (True, False):
-                sql = statements.radius_sql(64, 3, 2, one=one, by_scan=False, condition=None, has_names=False)
-                code = "0" * 64 if one else "{" + "0" * 64 + "}"
-                plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN ANALYZE {sql}", [code, 2]))
+            one = statements.one_sql(64, 3, 2, has_names=False)
+            batch = statements.radius_sql(64, 3, 2, by_scan=False, condition=None, has_names=False)
+            connection.execute(f"PREPARE one (bit) AS {one}")
+            connection.execute(f"PREPARE batch AS {batch}")
+            for call in (f"one (B'{0:064b}')", f"batch ('{{{0:064b}}}')"):
+                plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN ANALYZE EXECUTE {call}"))
                 assert plan.count("Index Only Scan using items_by_substring_") == 3, plan
                 assert plan.count("Heap Fetches: 0") == 3, plan
                 assert "Seq Scan" not in plan, plan

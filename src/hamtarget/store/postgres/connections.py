@@ -1,4 +1,4 @@
-"""Connections to a store's database: kept for the next call, replaced if broken, with errors in this package's words."""
+"""Connections to a store's database: kept for the next call, replaced if broken, errors in this package's words."""
 
 from __future__ import annotations
 
