@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hamtarget.errors import (
-    ClosedError,
     CorruptFileError,
     FileError,
     HamtargetError,
@@ -21,6 +19,7 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.postgres.address import Address
+from hamtarget.store.postgres.pool import Loan, Pool
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
 _LOCK_SECONDS = 60
-_PATIENCE_SECONDS = 1.0
 
 # One plan serves a statement for good, and it is one that looks rows up: what a search reads is known beforehand, and
 # a guess from statistics could only be wrong. Where there is nothing to look up, PostgreSQL still reads all rows.
@@ -118,11 +115,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Connections:
-    """Connections to one store: a few that threads take in turns, and others for long work.
-
-    The one that was given back last is taken first: who searches one code at a time always meets the same process of
-    the server, whose caches are warm.
-    """
+    """Connections to one store: a few that threads take in turns, and others for long work."""
 
     def __init__(self, address: Address, *, read_only: bool, asynchronous: bool) -> None:
         """Connections, the first of which has been made.
@@ -137,8 +130,6 @@ class Connections:
         """
         self._psycopg = load_psycopg()
         self.address = address
-        self._is_closed = False
-        self._places = threading.Semaphore(_MOST_CONNECTIONS)
         self._settings = {
             **_PLANNING,
             "search_path": f"{address.quoted_schema}, pg_temp",
@@ -151,7 +142,7 @@ class Connections:
         if asynchronous:
             self._settings["synchronous_commit"] = "off"
         with translated(address):
-            self._idle: list[Connection] = [self._connect()]
+            self._pool = Pool(self._connect)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -174,51 +165,13 @@ class Connections:
         chosen = ", ".join(f"set_config('{name}', ${place}, false)" for place, name in enumerate(self._settings, 1))
         connection.execute(f"SELECT {chosen}", list(self._settings.values()))
 
-    @contextmanager
-    def one(self, *, anew: bool = False) -> Iterator[Connection]:
-        """A connection that nobody else uses meanwhile; outside of any transaction.
+    def one(self, *, anew: bool = False) -> Loan:
+        """A connection that nobody else uses meanwhile, in a `with` block; outside of any transaction.
 
         Args:
             anew: whether it is to be a new one, because one has turned out to be broken, and the others are as old.
         """
-        if not self._places.acquire(timeout=_PATIENCE_SECONDS):
-            # All of them are at long work.
-            with self.own() as connection:
-                yield connection
-            return
-        try:
-            connection = self._take(anew)
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
-        finally:
-            self._places.release()
-
-    def _take(self, anew: bool) -> Connection:
-        if self._is_closed:
-            raise ClosedError(f"{self.address} was closed; open the store again")
-        if anew:
-            self._close_idle()
-            return self._connect()
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connect()
-
-    def _give_back(self, connection: Connection) -> None:
-        # Also a connection that is broken is not idle.
-        if connection.pgconn.transaction_status != self._psycopg.pq.TransactionStatus.IDLE:
-            connection.close()
-            return
-        self._idle.append(connection)
-        if self._is_closed:
-            self._close_idle()
-
-    def _close_idle(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().close()
+        return self._pool.lend(anew=anew)
 
     @contextmanager
     def own(self) -> Iterator[Connection]:
@@ -285,8 +238,7 @@ class Connections:
 
     def close(self) -> None:
         """Nothing; those in use are closed when they come back."""
-        self._is_closed = True
-        self._close_idle()
+        self._pool.close()
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
+from hamtarget.codes import MAX_BITS, Codes
 from hamtarget.store.filters import Filter
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
 
 _BIG_ENDIAN = np.dtype(">i8")
+_row = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +50,7 @@ class Found:
 
     def hits(self, n_queries: int, limit: int | None) -> StoreHits:
         """Hits of a batch of queries, nearest first."""
-        order = np.lexsort((self.rows, self.distances, self.queries))
+        order = self._order(n_queries)
         counts = np.bincount(self.queries, minlength=n_queries)
         if limit is not None:
             starts = np.cumsum(counts) - counts
@@ -56,6 +58,17 @@ class Found:
             counts = np.minimum(counts, limit)
         offsets = np.concatenate(([0], np.cumsum(counts)))
         return StoreHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=self.names)
+
+    def _order(self, n_queries: int) -> NDArray[np.int64]:
+        """Places of the hits in the order of queries, distances and rows."""
+        if not len(self.rows):
+            return np.empty(0, dtype=np.int64)
+        first, last = int(self.rows.min()), int(self.rows.max())
+        span = last - first + 1
+        if n_queries * (MAX_BITS + 1) * span > np.iinfo(np.int64).max:
+            return np.lexsort((self.rows, self.distances, self.queries))
+        # One key is sorted in half of the time that three take.
+        return np.argsort((self.queries * (MAX_BITS + 1) + self.distances) * span + (self.rows - first))
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Ids of rows that are among these."""
@@ -82,7 +95,7 @@ class Finder:
             return None
         has_names = self._has_names
         found = self._one_code_search(radius, has_names).near(connection, code)
-        if found and not has_names and max(row for _, row, _ in found) >= FIRST_NAMED_ROW:
+        if found and not has_names and max(map(_row, found)) >= FIRST_NAMED_ROW:
             self._has_names = has_names = True
             found = self._one_code_search(radius, has_names).near(connection, code)
         if found is None:
