@@ -24,7 +24,7 @@ _BIGINT_BITS = 64
 # an id for. `payload` is JSON to the letter; `fields` holds its top-level values as filters compare them. `changed` is
 # the number of the transaction that wrote the row. A row of `deleted` says that an item was removed in transaction
 # `changed`, unless it is in `items` again; `state.forgotten`: those up to this transaction have been removed. A code
-# that is stored PLAIN need not be copied to be compared, which makes a batch of searches a tenth faster.
+# that is stored PLAIN need not be copied to be compared, which makes a batch of searches a few percent faster.
 _TABLES = """
 CREATE TABLE settings (name text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE state (

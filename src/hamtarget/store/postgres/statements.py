@@ -114,7 +114,10 @@ def nearest_sql(n_bits: int, *, condition: str | None, has_names: bool) -> str:
 
 
 def _queries(n_bits: int) -> str:
-    return f"unnest($1::bit({n_bits})[]) WITH ORDINALITY AS q(code, n)"
+    # What unnest gives is packed, and would be unpacked for every row that it is compared with; what an operator gives
+    # is not. OFFSET 0 keeps the planner from putting the operator there as well.
+    unnested = f"unnest($1::bit({n_bits})[]) WITH ORDINALITY AS u(code, n)"
+    return f"(SELECT code | code AS code, n FROM {unnested} OFFSET 0) q"
 
 
 def _look_ups(code: str, n_bits: int, substrings: int, radius: int) -> str:
