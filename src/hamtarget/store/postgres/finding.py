@@ -57,7 +57,8 @@ class Found:
             order = order[np.arange(len(order)) - np.repeat(starts, counts) < limit]
             counts = np.minimum(counts, limit)
         offsets = np.concatenate(([0], np.cumsum(counts)))
-        return StoreHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=self.names)
+        names = self.names if self.ids else same
+        return StoreHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
 
     def _order(self, n_queries: int) -> NDArray[np.int64]:
         """Places of the hits in the order of queries, distances and rows."""
@@ -72,8 +73,8 @@ class Found:
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Ids of rows that are among these."""
-        if not self.ids or not len(rows) or rows.max() < FIRST_NAMED_ROW:
-            return same(rows)
+        if not len(rows) or rows.max() < FIRST_NAMED_ROW:
+            return rows
         found = np.empty(len(rows), dtype=object)
         found[:] = [row if row < FIRST_NAMED_ROW else self.ids[row] for row in rows.tolist()]
         return found
