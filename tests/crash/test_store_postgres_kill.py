@@ -78,6 +78,8 @@ def test_a_killed_server_loses_nothing_and_the_store_goes_on(postgres_server):
             assert not writer.is_alive()
             with pytest.raises(ServerError):
                 store.get([1])
+            with pytest.raises(ServerError):
+                store.search(code=np.zeros(N_BITS // 8, dtype=np.uint8))
             server.start()
             for done in range(number, writer.number):
                 items = expect(items, done, seed)

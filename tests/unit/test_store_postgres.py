@@ -7,6 +7,7 @@ from hamtarget.codes import distances
 from hamtarget.errors import (
     ClosedError,
     CorruptFileError,
+    DtypeError,
     FileError,
     InputError,
     MissingExtraError,
@@ -76,13 +77,123 @@ def test_a_search_reads_indexes_only(postgres_stores):
         store.put_rows(range(400), codes=CODES)
         store.compact()
         with store._engine._connections.own() as connection:
-            for one in (True, False):
-                sql = statements.radius_sql(64, 3, 2, one=one, by_scan=False, condition=None, has_names=False)
-                code = "0" * 64 if one else "{" + "0" * 64 + "}"
-                plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN ANALYZE {sql}", [code, 2]))
+            one = statements.one_sql(64, 3, 2, has_names=False)
+            batch = statements.radius_sql(64, 3, 2, by_scan=False, condition=None, has_names=False)
+            connection.execute(f"PREPARE one (bit) AS {one}")
+            connection.execute(f"PREPARE batch AS {batch}")
+            for call in (f"one (B'{0:064b}')", f"batch ('{{{0:064b}}}')"):
+                plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN ANALYZE EXECUTE {call}"))
                 assert plan.count("Index Only Scan using items_by_substring_") == 3, plan
                 assert plan.count("Heap Fetches: 0") == 3, plan
                 assert "Seq Scan" not in plan, plan
+
+
+def cursors_only(store, monkeypatch):
+    """Nothing; searches for one code then go the way of batches."""
+    monkeypatch.setattr(store._engine._finder, "near_one", lambda *_: None)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_one_code_finds_what_a_batch_finds(postgres_stores, monkeypatch, named):
+    """By libpq's own calls and by a cursor; ids below zero, far apart and, if named, strings and huge integers."""
+    ids = [-(2**63), -1, *range(2, 396), 2**62 - 1, 2**61, 2**60, 0]
+    if named:
+        ids[100:300] = [f"item {number}" for number in range(199)] + [2**63 - 1]
+    with postgres_stores.create(n_bits=64, radius=2) as store:
+        store.put_rows(ids, codes=CODES)
+        queries = [*CODES[::7], ~CODES[0]]
+        for radius in (None, 0, 1, 2, 3, 9):
+            batch = store.search(code=np.array(queries), radius=radius)
+            for query, expected in zip(queries, batch, strict=True):
+                assert store.search(code=query, radius=radius) == expected
+                assert store.search(code=query, radius=radius, limit=1) == expected[:1]
+        quick = [store.search(code=query) for query in queries]
+        cursors_only(store, monkeypatch)
+        assert [store.search(code=query) for query in queries] == quick
+        assert sum(map(len, quick)) > len(queries)
+        nearby = [{ids[row] for _, row in near(CODES, query, 2)} for query in queries]
+        assert [{hit.id for hit in hits} for hits in quick] == nearby
+
+
+def test_a_name_is_noticed_by_whichever_search_meets_it_first(postgres_stores):
+    with postgres_stores.create(n_bits=64) as store:
+        store.put_rows(range(10), codes=CODES[:10])
+        assert [hit.id for hit in store.search(code=CODES[3])] == [3]
+        store.put([Item("three", code=CODES[3])])
+        assert [hit.id for hit in store.search(code=CODES[3])] == [3, "three"]
+    with postgres_stores.open() as store:
+        assert store.search(code=CODES[2:4])[1] == store.search(code=CODES[3])
+
+
+def test_a_statement_is_prepared_once_for_each_connection(postgres_stores):
+    end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'hamtarget'"
+
+    def statements_of(store):
+        with store._engine._connections.one() as connection:
+            return connection.execute("SELECT name FROM pg_prepared_statements WHERE name ~ '^hamtarget'").fetchall()
+
+    with postgres_stores.create(n_bits=64, radius=2) as store:
+        store.put_rows(range(400), codes=CODES)
+        for _ in range(2):
+            for _ in range(3):
+                assert store.search(code=CODES[7])[0].id == 7
+            assert store.search(code=CODES[7], radius=1)[0].id == 7
+            assert sorted(statements_of(store)) == [("hamtarget_1",), ("hamtarget_2",)]
+            postgres_stores.sql(end)
+
+
+def test_a_search_that_waits_can_be_interrupted(postgres_stores):
+    import signal
+
+    import psycopg
+
+    class InterruptedForTest(Exception):
+        pass
+
+    def interrupt(*_):
+        raise InterruptedForTest
+
+    with postgres_stores.create(n_bits=64) as store:
+        store.put_rows(range(10), codes=CODES[:10])
+        assert store.search(code=CODES[3])[0].id == 3
+        with psycopg.connect(postgres_stores.server.url()) as other:
+            other.execute(f'LOCK TABLE "{postgres_stores.schema()}".items')
+            before = signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            try:
+                with pytest.raises(InterruptedForTest):
+                    store.search(code=CODES[3])
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+        # What was under way is not taken for the answer to another question.
+        assert [hit.id for hit in store.search(code=CODES[4])] == [4]
+
+
+def test_what_is_wrong_is_told_by_a_search_for_one_code(postgres_stores):
+    with postgres_stores.create(n_bits=64) as store:
+        store.put_rows(range(10), codes=CODES[:10])
+        assert store.search(code=CODES[3])[0].id == 3
+        for wrong, error in ((CODES[3, :4], ShapeError), (CODES[3].astype(np.int16), DtypeError)):
+            with pytest.raises(error):
+                store.search(code=wrong)
+        with pytest.raises(InputError, match="limit"):
+            store.search(code=CODES[3], limit=-1)
+        postgres_stores.sql("ALTER TABLE items RENAME TO others")
+        with pytest.raises(CorruptFileError, match="not those of a store"):
+            store.search(code=CODES[3])
+        postgres_stores.sql("ALTER TABLE others RENAME TO items")
+        assert store.search(code=CODES[3])[0].id == 3
+
+
+def test_many_threads_search_at_a_time(postgres_stores):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with postgres_stores.create(n_bits=64, radius=2) as store:
+        store.put_rows(range(400), codes=CODES)
+        expected = [*store.search(code=CODES)]
+        with ThreadPoolExecutor(20) as threads:
+            assert [*threads.map(lambda code: store.search(code=code), CODES)] == expected
 
 
 def test_many_write_at_a_time(postgres_stores):

@@ -1,4 +1,4 @@
-"""Connections to a store's database: pooled, replaced when they break, with errors in this package's words."""
+"""Connections to a store's database: kept for the next call, replaced if broken, errors in this package's words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hamtarget.errors import (
-    ClosedError,
     CorruptFileError,
     FileError,
     HamtargetError,
@@ -20,6 +19,7 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.postgres.address import Address
+from hamtarget.store.postgres.pool import Loan, Pool
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
 _LOCK_SECONDS = 60
-_PATIENCE_SECONDS = 1.0
 
 # One plan serves a statement for good, and it is one that looks rows up: what a search reads is known beforehand, and
 # a guess from statistics could only be wrong. Where there is nothing to look up, PostgreSQL still reads all rows.
@@ -67,14 +65,13 @@ def load_psycopg() -> Any:
     """The module psycopg.
 
     Raises:
-        MissingExtraError: it, or its pool, is not installed.
+        MissingExtraError: it is not installed.
     """
     try:
         import psycopg
-        import psycopg_pool  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            "a store in PostgreSQL needs psycopg and psycopg_pool; install them with: pip install 'hamtarget[postgres]'"
+            "a store in PostgreSQL needs psycopg; install it with: pip install 'hamtarget[postgres]'"
         ) from error
     return psycopg
 
@@ -96,8 +93,6 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
         if known in _KINDS:
             kind, advice = _KINDS[known]
             return kind(f"{address}: {said}; {advice}")
-    if "pool" in type(error).__name__.lower() and "closed" in said:
-        return ClosedError(f"{address} was closed; open the store again")
     psycopg = load_psycopg()
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if "authentication failed" in said or "no password" in said:
@@ -110,6 +105,8 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
 
 def _is_broken(error: Any) -> bool:
     """Whether the connection is gone: the server ended it (class 57), or could not say why."""
+    if not isinstance(error, load_psycopg().OperationalError | load_psycopg().InterfaceError):
+        return False
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
@@ -132,9 +129,6 @@ class Connections:
             ServerError: the server cannot be reached. PrivilegeError: it does not let this user in.
         """
         self._psycopg = load_psycopg()
-        import psycopg_pool
-
-        self._pool_timeout = psycopg_pool.PoolTimeout
         self.address = address
         self._settings = {
             **_PLANNING,
@@ -148,16 +142,7 @@ class Connections:
         if asynchronous:
             self._settings["synchronous_commit"] = "off"
         with translated(address):
-            # A server that is not there is told at once; a pool would wait for it.
-            self._connect().close()
-            self._pool = psycopg_pool.ConnectionPool(
-                address.conninfo,
-                min_size=1,
-                max_size=_MOST_CONNECTIONS,
-                configure=self._configure,
-                kwargs=self._options(),
-                open=True,
-            )
+            self._pool = Pool(self._connect)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -180,20 +165,13 @@ class Connections:
         chosen = ", ".join(f"set_config('{name}', ${place}, false)" for place, name in enumerate(self._settings, 1))
         connection.execute(f"SELECT {chosen}", list(self._settings.values()))
 
-    @contextmanager
-    def one(self) -> Iterator[Connection]:
-        """A connection that nobody else uses meanwhile; outside of any transaction."""
-        try:
-            connection = self._pool.getconn(_PATIENCE_SECONDS)
-        except self._pool_timeout:
-            # A pool that lost its connections is slow to make new ones, and does not say why.
-            with self.own() as connection:
-                yield connection
-            return
-        try:
-            yield connection
-        finally:
-            self._pool.putconn(connection)
+    def one(self, *, anew: bool = False) -> Loan:
+        """A connection that nobody else uses meanwhile, in a `with` block; outside of any transaction.
+
+        Args:
+            anew: whether it is to be a new one, because one has turned out to be broken, and the others are as old.
+        """
+        return self._pool.lend(anew=anew)
 
     @contextmanager
     def own(self) -> Iterator[Connection]:
@@ -206,16 +184,14 @@ class Connections:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
-        with translated(self.address):
-            try:
-                with self.one() as connection:
-                    return work(connection)
-            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-                if not _is_broken(error):
-                    raise
-            self._pool.check()
-            with self.own() as connection:
+        try:
+            with self.one() as connection:
                 return work(connection)
+        except self._psycopg.Error as error:
+            if not _is_broken(error):
+                raise _in_our_words(error, self.address) from error
+        with translated(self.address), self.one(anew=True) as connection:
+            return work(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -240,12 +216,11 @@ class Connections:
         connection = lent.enter_context(self.one())
         try:
             connection.execute("BEGIN")
-        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+        except self._psycopg.Error as error:
             if not _is_broken(error):
                 raise
             lent.close()
-            self._pool.check()
-            connection = lent.enter_context(self.own())
+            connection = lent.enter_context(self.one(anew=True))
             connection.execute("BEGIN")
         return connection
 
@@ -253,7 +228,7 @@ class Connections:
         with translated(self.address):
             try:
                 connection.execute("COMMIT")
-            except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            except self._psycopg.Error as error:
                 if not _is_broken(error):
                     raise
                 raise ServerError(

@@ -26,7 +26,7 @@ from hamtarget.store.live import StoreIndex
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.finding import Finder, Record, batch_hits, names_of, one_query_hits, read_n_items
+from hamtarget.store.postgres.finding import Finder, Found, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
 from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, find_names, integers, item_of, name_of
 from hamtarget.store.postgres.schema import create_tables, open_tables
@@ -231,13 +231,20 @@ class PostgresEngine:
         def look(index: StoreIndex) -> Any:
             return index.search(codes, radius, limit=limit, rerank=rerank, queries=queries, threads=threads)
 
-        look(self._empty)
+        if radius is not None or limit is not None or rerank is not None or queries is not None or threads != 1:
+            look(self._empty)
         wanted = check_codes(codes, self.settings.n_bits)
         within = self.settings.radius if radius is None else int(radius)
         if rerank is not None:
             return self._ranked(look, lambda connection: self._finder.within(connection, wanted, within, filter))
-        records = self._read(lambda connection: self._finder.within(connection, wanted, within, filter))
-        return one_query_hits(records, limit) if np.ndim(codes) == 1 else batch_hits(records, len(wanted), limit)
+        one = np.ndim(codes) == 1
+        if one and not filter:
+            found_quickly = self._read(lambda connection: self._finder.near_one(connection, wanted[0], within, limit))
+            if found_quickly is not None:
+                return found_quickly
+        found = self._read(lambda connection: self._finder.within(connection, wanted, within, filter))
+        hits = found.hits(len(wanted), limit)
+        return hits[0] if one else hits
 
     def find_nearest(
         self,
@@ -258,24 +265,25 @@ class PostgresEngine:
         wanted = check_codes(codes, self.settings.n_bits)
         if rerank is not None:
             return self._ranked(look, lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        records = self._read_snapshot(lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        return one_query_hits(records, k) if np.ndim(codes) == 1 else batch_hits(records, len(wanted), k)
+        found = self._read_snapshot(lambda connection: self._finder.nearest(connection, wanted, k, filter))
+        hits = found.hits(len(wanted), k)
+        return hits[0] if np.ndim(codes) == 1 else hits
 
     def _ranked(
-        self, look: Callable[[StoreIndex], Any], find: Callable[[Connection], list[Record]]
+        self, look: Callable[[StoreIndex], Any], find: Callable[[Connection], Found]
     ) -> StoreQueryHits | StoreHits:
         """What `look` finds in an index of nothing but the rows that `find` finds."""
 
-        def fetch(connection: Connection) -> tuple[list[Record], StoreIndex]:
-            records = find(connection)
-            rows = {record[1] for record in records}
-            return records, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
+        def fetch(connection: Connection) -> tuple[Found, StoreIndex]:
+            found = find(connection)
+            rows = np.unique(found.rows).tolist()
+            return found, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
 
-        records, index = self._read_snapshot(fetch)
-        hits, names = look(index), names_of(records)
+        found, index = self._read_snapshot(fetch)
+        hits = look(index)
         if isinstance(hits, Hits):
-            return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances, names)
-        ids = names(np.array([hit[0] for hit in hits], dtype=np.int64)).tolist()
+            return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances, found.names)
+        ids = found.names(np.array([hit[0] for hit in hits], dtype=np.int64)).tolist()
         return StoreQueryHits(StoreHit(id, *hit[1:]) for id, hit in zip(ids, hits, strict=True))
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:

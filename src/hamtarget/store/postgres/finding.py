@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
+from hamtarget.codes import MAX_BITS, Codes
 from hamtarget.store.filters import Filter
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where
+from hamtarget.store.postgres.one_code import OneCodeSearch
 from hamtarget.store.postgres.rows import bit_strings, id_of
 from hamtarget.store.postgres.statements import flips_of, is_scan_faster, look_ups, nearest_sql, radius_sql
 from hamtarget.store.results import Id, StoreHit, StoreHits, StoreQueryHits, same
@@ -21,11 +23,61 @@ from hamtarget.store.settings import Settings
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
 
-Record = tuple[Any, ...]
-"""Number of the query, from 1 on; row; distance; and name, where names were asked for."""
-
-_place = itemgetter(2, 1)
+_BIG_ENDIAN = np.dtype(">i8")
 _row = itemgetter(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Rows that are near, in no order.
+
+    Attributes:
+        queries: (hits,): numbers of the queries, from 0 on.
+        rows: (hits,).
+        distances: (hits,).
+        ids: of those rows that are not their own ids.
+    """
+
+    queries: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+    ids: dict[int, Id]
+
+    def of(self, numbers: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Found:
+        """What was found for the chosen ones of the queries, whose true numbers are these."""
+        here = chosen[self.queries]
+        return Found(numbers[self.queries[here]], self.rows[here], self.distances[here], self.ids)
+
+    def hits(self, n_queries: int, limit: int | None) -> StoreHits:
+        """Hits of a batch of queries, nearest first."""
+        order = self._order(n_queries)
+        counts = np.bincount(self.queries, minlength=n_queries)
+        if limit is not None:
+            starts = np.cumsum(counts) - counts
+            order = order[np.arange(len(order)) - np.repeat(starts, counts) < limit]
+            counts = np.minimum(counts, limit)
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        names = self.names if self.ids else same
+        return StoreHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
+
+    def _order(self, n_queries: int) -> NDArray[np.int64]:
+        """Places of the hits in the order of queries, distances and rows."""
+        if not len(self.rows):
+            return np.empty(0, dtype=np.int64)
+        first, last = int(self.rows.min()), int(self.rows.max())
+        span = last - first + 1
+        if n_queries * (MAX_BITS + 1) * span > np.iinfo(np.int64).max:
+            return np.lexsort((self.rows, self.distances, self.queries))
+        # One key is sorted in half of the time that three take.
+        return np.argsort((self.queries * (MAX_BITS + 1) + self.distances) * span + (self.rows - first))
+
+    def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Ids of rows that are among these."""
+        if not len(rows) or rows.max() < FIRST_NAMED_ROW:
+            return rows
+        found = np.empty(len(rows), dtype=object)
+        found[:] = [row if row < FIRST_NAMED_ROW else self.ids[row] for row in rows.tolist()]
+        return found
 
 
 class Finder:
@@ -34,61 +86,86 @@ class Finder:
     def __init__(self, settings: Settings) -> None:
         """Searches of a store that was made for `settings`."""
         self._settings = settings
+        self._searches: dict[tuple[int, bool], OneCodeSearch] = {}
         # Once a hit has turned out to have a name, names are read with the hits.
         self._has_names = False
 
-    def within(self, connection: Connection, codes: Codes, radius: int, filter: Filter | None) -> list[Record]:
-        """Everything within the radius, in no order."""
+    def near_one(self, connection: Connection, code: Codes, radius: int, limit: int | None) -> StoreQueryHits | None:
+        """Hits of one query, the fastest way; None where it does not lead there, and `within` does."""
+        if radius >= self._settings.substrings:
+            return None
+        has_names = self._has_names
+        found = self._one_code_search(radius, has_names).near(connection, code)
+        if found and not has_names and max(map(_row, found)) >= FIRST_NAMED_ROW:
+            self._has_names = has_names = True
+            found = self._one_code_search(radius, has_names).near(connection, code)
+        if found is None:
+            return None
+        # Three times as fast as StoreHit(...).
+        new = tuple.__new__
+        if not has_names:
+            return StoreQueryHits([new(StoreHit, (row, distance, None)) for distance, row, _ in found[:limit]])
+        return StoreQueryHits(
+            [new(StoreHit, (id_of(row, name), distance, None)) for distance, row, name in found[:limit]]
+        )
+
+    def _one_code_search(self, radius: int, has_names: bool) -> OneCodeSearch:
+        search = self._searches.get((radius, has_names))
+        if search is None:
+            kept = self._settings
+            search = OneCodeSearch(kept.n_bits, kept.substrings, radius, has_names=has_names)
+            # Two threads may have made one each; whose connections are ready is what one of them knows.
+            search = self._searches.setdefault((radius, has_names), search)
+        return search
+
+    def within(self, connection: Connection, codes: Codes, radius: int, filter: Filter | None) -> Found:
+        """Everything within the radius."""
         kind = self._settings.n_bits, self._settings.substrings, radius
         # One look-up for each substring is what a store is made for: nothing to weigh.
         has_flips = look_ups(*kind) > self._settings.substrings
         by_scan = has_flips and is_scan_faster(*kind, read_n_items(connection))
-        one = len(codes) == 1
-        wanted_codes = bit_strings(codes)[0] if one else _array(codes)
-        parameters: list[Any] = [wanted_codes, radius, *(flips_of(*kind) if has_flips and not by_scan else ())]
+        parameters: list[Any] = [_array(codes), *(flips_of(*kind) if has_flips and not by_scan else ())]
         condition, wanted = where(filter, len(parameters) + 1) if filter else (None, [])
         return self._fetch(
             connection,
-            lambda has_names: radius_sql(*kind, one=one, by_scan=by_scan, condition=condition, has_names=has_names),
+            lambda has_names: radius_sql(*kind, by_scan=by_scan, condition=condition, has_names=has_names),
             parameters + wanted,
         )
 
-    def nearest(self, connection: Connection, codes: Codes, k: int, filter: Filter | None) -> list[Record]:
-        """The k nearest of each query, and perhaps some more, in no order; the connection is in a transaction.
+    def nearest(self, connection: Connection, codes: Codes, k: int, filter: Filter | None) -> Found:
+        """The k nearest of each query, and perhaps some more; the connection is in a transaction.
 
         The radius grows as long as looking rows up is faster than reading all of them.
         """
         n_items = read_n_items(connection)
-        done: list[Record] = []
+        done: list[Found] = []
         left = np.arange(len(codes))
         radius = min(self._settings.radius, self._settings.n_bits - 1)
         while len(left) and radius < self._settings.n_bits:
             if is_scan_faster(self._settings.n_bits, self._settings.substrings, radius, n_items):
                 break
-            records = self.within(connection, codes[left], radius, filter)
-            counts = np.bincount([record[0] - 1 for record in records], minlength=len(left))
-            numbers = left.tolist()
-            enough = counts >= k
-            done += ((numbers[record[0] - 1] + 1, *record[1:]) for record in records if enough[record[0] - 1])
+            found = self.within(connection, codes[left], radius, filter)
+            enough = np.bincount(found.queries, minlength=len(left)) >= k
+            done.append(found.of(left, enough))
             left = left[~enough]
             radius += self._settings.substrings
         if len(left):
             condition, wanted = where(filter, 3) if filter else (None, [])
-            records = self._fetch(
+            found = self._fetch(
                 connection,
                 lambda has_names: nearest_sql(self._settings.n_bits, condition=condition, has_names=has_names),
                 [_array(codes[left]), k, *wanted],
             )
-            done += ((int(left[record[0] - 1]) + 1, *record[1:]) for record in records)
-        return done
+            done.append(found.of(left, np.ones(len(left), dtype=bool)))
+        return _all_of(done)
 
-    def _fetch(self, connection: Connection, sql: Callable[[bool], str], parameters: Sequence[Any]) -> list[Record]:
+    def _fetch(self, connection: Connection, sql: Callable[[bool], str], parameters: Sequence[Any]) -> Found:
         has_names = self._has_names
-        records = connection.execute(sql(has_names), parameters, prepare=True, binary=True).fetchall()
-        if not has_names and records and max(map(_row, records)) >= FIRST_NAMED_ROW:
+        found = _unpacked(connection.execute(sql(has_names), parameters, prepare=True, binary=True).fetchall())
+        if not has_names and len(found.rows) and found.rows.max() >= FIRST_NAMED_ROW:
             self._has_names = True
-            return connection.execute(sql(True), parameters, prepare=True, binary=True).fetchall()
-        return records
+            return self._fetch(connection, sql, parameters)
+        return found
 
 
 def read_n_items(connection: Connection) -> int:
@@ -97,51 +174,31 @@ def read_n_items(connection: Connection) -> int:
     return int(found[0]) if found else 0
 
 
-def one_query_hits(records: list[Record], limit: int | None) -> StoreQueryHits:
-    """Hits of one query, nearest first."""
-    ordered = sorted(records, key=_place)[:limit]
-    if not ordered or len(ordered[0]) == 3:
-        # Three times as fast as StoreHit(...); and ids, where no names were asked for, are rows.
-        new = tuple.__new__
-        return StoreQueryHits([new(StoreHit, (row, distance, None)) for _, row, distance in ordered])
-    return StoreQueryHits([StoreHit(_id(record), record[2]) for record in ordered])
-
-
-def batch_hits(records: list[Record], n_queries: int, limit: int | None) -> StoreHits:
-    """Hits of a batch of queries, nearest first."""
+def _unpacked(records: Sequence[tuple[Any, ...]]) -> Found:
+    """What a statement for a batch gives: number of the query, from 1 on; rows; distances; and names, if asked for."""
+    records = [record for record in records if record[1]]
+    rows, distances = (
+        np.frombuffer(b"".join([record[column] for record in records]), _BIG_ENDIAN).astype(np.int64)
+        for column in (1, 2)
+    )
+    numbers = np.array([record[0] - 1 for record in records], dtype=np.int64)
+    counts = np.array([len(record[1]) // _BIG_ENDIAN.itemsize for record in records], dtype=np.int64)
+    ids: dict[int, Id] = {}
     if records and len(records[0]) > 3:
-        numbers = np.array([record[:3] for record in records], dtype=np.int64)
-    else:
-        numbers = np.array(records, dtype=np.int64).reshape(-1, 3)
-    numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 2], numbers[:, 0]))]
-    counts = np.bincount(numbers[:, 0] - 1, minlength=n_queries)
-    if limit is not None:
-        starts = np.cumsum(counts) - counts
-        numbers = numbers[np.arange(len(numbers)) - starts[numbers[:, 0] - 1] < limit]
-        counts = np.minimum(counts, limit)
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    rows, distances = np.ascontiguousarray(numbers[:, 1]), numbers[:, 2].astype(np.uint16)
-    return StoreHits(offsets, rows, distances, names=names_of(records))
+        names = [name for record in records for name in record[3]]
+        ids = {row: id_of(row, name) for row, name in zip(rows.tolist(), names, strict=True) if row >= FIRST_NAMED_ROW}
+    return Found(np.repeat(numbers, counts), rows, distances, ids)
 
 
-def names_of(records: list[Record]) -> Callable[[NDArray[np.int64]], NDArray[Any]]:
-    """What gives the ids of rows that are in the records."""
-    ids = {record[1]: _id(record) for record in records if record[1] >= FIRST_NAMED_ROW}
-    if not ids:
-        return same
-
-    def names(rows: NDArray[np.int64]) -> NDArray[Any]:
-        if not len(rows) or rows.max() < FIRST_NAMED_ROW:
-            return rows
-        found = np.empty(len(rows), dtype=object)
-        found[:] = [row if row < FIRST_NAMED_ROW else ids[row] for row in rows.tolist()]
-        return found
-
-    return names
-
-
-def _id(record: Record) -> Id:
-    return id_of(record[1], record[3] if len(record) > 3 else None)
+def _all_of(parts: list[Found]) -> Found:
+    if not parts:
+        return _unpacked([])
+    return Found(
+        np.concatenate([part.queries for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+        {row: id for part in parts for row, id in part.ids.items()},
+    )
 
 
 def _array(codes: Codes) -> str:

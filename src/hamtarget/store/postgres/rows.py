@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # PostgreSQL's first bit of a byte is the highest one, ours the lowest.
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)[:, ::-1], axis=1)[:, 0]
+_REVERSED_BYTES = _REVERSED.tobytes()
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 _LENGTH = struct.Struct(">i")
@@ -46,6 +47,11 @@ def bit_strings(codes: Codes) -> list[str]:
     digits = (np.unpackbits(codes, axis=1, bitorder="little") + ord("0")).tobytes().decode()
     n_bits = 8 * codes.shape[1]
     return [digits[start : start + n_bits] for start in range(0, len(digits), n_bits)]
+
+
+def bit_value(code: Codes) -> bytes:
+    """One code, (n_bits / 8,), as a value of type bit that PostgreSQL receives."""
+    return _LENGTH.pack(8 * len(code)) + code.tobytes().translate(_REVERSED_BYTES)
 
 
 def name_of(id: Id) -> bytes:

@@ -23,7 +23,8 @@ _BIGINT_BITS = 64
 # `row` is the number by which an item is found: its id, if that is an integer below 2**62, else one that `names` gives
 # an id for. `payload` is JSON to the letter; `fields` holds its top-level values as filters compare them. `changed` is
 # the number of the transaction that wrote the row. A row of `deleted` says that an item was removed in transaction
-# `changed`, unless it is in `items` again; `state.forgotten`: those up to this transaction have been removed.
+# `changed`, unless it is in `items` again; `state.forgotten`: those up to this transaction have been removed. A code
+# that is stored PLAIN need not be copied to be compared, which makes a batch of searches a few percent faster.
 _TABLES = """
 CREATE TABLE settings (name text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE state (
@@ -42,6 +43,7 @@ CREATE TABLE items (
     fields jsonb,
     {substrings}
 );
+ALTER TABLE items ALTER COLUMN code SET STORAGE PLAIN;
 CREATE INDEX items_by_change ON items (changed);
 CREATE TABLE names (row bigint PRIMARY KEY, name bytea NOT NULL UNIQUE);
 CREATE TABLE deleted (row bigint PRIMARY KEY, changed bigint NOT NULL);

@@ -18,6 +18,8 @@ from hamtarget.store.postgres.schema import substring_of, substring_type
 # A look-up takes about as long as reading so many rows in order.
 _LOOK_UP_COST = 8
 
+_NAMES = "LEFT JOIN names m ON m.row = h.row"
+
 
 def shares_of(radius: int, substrings: int) -> list[int]:
     """How many bits each substring may differ in, for those that have to be looked at.
@@ -68,19 +70,34 @@ def _flips(length: int, share: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def radius_sql(
-    n_bits: int, substrings: int, radius: int, *, one: bool, by_scan: bool, condition: str | None, has_names: bool
-) -> str:
-    """Columns n (number of the query, from 1), row, distance and, if asked for, name.
+def one_sql(n_bits: int, substrings: int, radius: int, *, has_names: bool) -> str:
+    """Columns row, distance and, if asked for, name of the rows near one code, which is $1.
 
-    Parameters: $1 the array of the queries' codes, or the code of the one query, $2 the radius, then `flips_of`, unless
-    every row is read, then those of the condition on `fields`.
+    For a radius below the number of substrings: none is looked up with flipped bits.
     """
-    queries = f"(SELECT $1::bit({n_bits}) AS code, 1::bigint AS n) AS q" if one else _queries(n_bits)
-    hits = _scan(queries) if by_scan else _look_ups(queries, n_bits, substrings, radius)
-    if condition is not None:
-        hits = f"SELECT h.n, h.row, h.distance FROM ({hits}) h JOIN items p ON p.row = h.row WHERE {condition}"
-    return _with_names(hits) if has_names else hits
+    hits = _look_ups("$1", n_bits, substrings, radius)
+    if not has_names:
+        return hits
+    return f"SELECT h.row, h.distance, m.name FROM ({hits}) h {_NAMES}"
+
+
+@lru_cache(maxsize=256)
+def radius_sql(
+    n_bits: int, substrings: int, radius: int, *, by_scan: bool, condition: str | None, has_names: bool
+) -> str:
+    """Columns n (number of the query, from 1), and of its hits: rows, distances and, if asked for, names.
+
+    Rows and distances are bytes, 8 of each hit, or NULL. Parameters: $1 the array of the queries' codes, then
+    `flips_of`, unless every row is read, then those of the condition on `fields`.
+    """
+    if by_scan:
+        # In this form all queries are compared with a row once it is read.
+        hits = f"""
+            SELECT q.n, i.row, bit_count(i.code # q.code) AS distance
+            FROM {_queries(n_bits)} JOIN items i ON bit_count(i.code # q.code) <= {radius}
+        """
+        return f"SELECT h.n, {_packed(_passing(hits, condition), has_names)} GROUP BY h.n"
+    return _for_each_query(n_bits, _passing(_look_ups("q.code", n_bits, substrings, radius), condition), has_names)
 
 
 @lru_cache(maxsize=256)
@@ -90,48 +107,53 @@ def nearest_sql(n_bits: int, *, condition: str | None, has_names: bool) -> str:
     Parameters: $1 codes of the queries, $2 how many rows for each, then those of the condition.
     """
     hits = f"""
-        SELECT q.n, h.row, h.distance FROM {_queries(n_bits)} CROSS JOIN LATERAL (
-            SELECT i.row, bit_count(i.code # q.code) AS distance FROM items i WHERE {condition or "TRUE"}
-            ORDER BY 2, 1 LIMIT $2::bigint
-        ) h
+        SELECT i.row, bit_count(i.code # q.code) AS distance FROM items i WHERE {condition or "TRUE"}
+        ORDER BY 2, 1 LIMIT $2::bigint
     """
-    return _with_names(hits) if has_names else hits
+    return _for_each_query(n_bits, hits, has_names)
 
 
 def _queries(n_bits: int) -> str:
-    return f"unnest($1::bit({n_bits})[]) WITH ORDINALITY AS q(code, n)"
+    # What unnest gives is packed, and would be unpacked for every row that it is compared with; what an operator gives
+    # is not. OFFSET 0 keeps the planner from putting the operator there as well.
+    unnested = f"unnest($1::bit({n_bits})[]) WITH ORDINALITY AS u(code, n)"
+    return f"(SELECT code | code AS code, n FROM {unnested} OFFSET 0) q"
 
 
-def _scan(queries: str) -> str:
-    return f"""
-        SELECT q.n, i.row, bit_count(i.code # q.code) AS distance
-        FROM {queries} JOIN items i ON bit_count(i.code # q.code) <= $2::bigint
-    """
-
-
-def _look_ups(queries: str, n_bits: int, substrings: int, radius: int) -> str:
-    bounds = substring_bounds(n_bits, substrings)
+def _look_ups(code: str, n_bits: int, substrings: int, radius: int) -> str:
+    """Rows and distances of what is near a code; arrays of flips are parameters from $2 on."""
     branches = []
     before: list[str] = []
-    n_parameters = 2
-    for number, share in enumerate(shares_of(radius, substrings)):
-        start, stop = bounds[number]
-        wanted = substring_of("q.code", start, stop)
-        tables = queries
+    n_parameters = 1
+    for number, ((start, stop), share) in enumerate(
+        zip(substring_bounds(n_bits, substrings), shares_of(radius, substrings), strict=False)
+    ):
+        wanted = substring_of(code, start, stop)
+        tables = "items i"
         if share:
             n_parameters += 1
             tables += f" CROSS JOIN unnest(${n_parameters}::{substring_type(stop - start)}[]) AS f(flips)"
             wanted = f"({wanted} # f.flips)"
-        conditions = ["bit_count(i.code # q.code) <= $2::bigint", *before]
-        branches.append(f"""
-            SELECT q.n, i.row, bit_count(i.code # q.code) AS distance
-            FROM {tables} JOIN items i ON i.substring_{number} = {wanted}
-            WHERE {" AND ".join(conditions)}
-        """)
+        conditions = [f"i.substring_{number} = {wanted}", f"bit_count(i.code # {code}) <= {radius}", *before]
+        branches.append(
+            f"SELECT i.row, bit_count(i.code # {code}) AS distance FROM {tables} WHERE {' AND '.join(conditions)}"
+        )
         # By the code, for the other substrings' columns are not in this index.
-        before.append(f"bit_count(substring(i.code # q.code from {start + 1} for {stop - start})) > {share}")
+        before.append(f"bit_count(substring(i.code # {code} from {start + 1} for {stop - start})) > {share}")
     return " UNION ALL ".join(branches)
 
 
-def _with_names(hits: str) -> str:
-    return f"SELECT h.n, h.row, h.distance, m.name FROM ({hits}) h LEFT JOIN names m ON m.row = h.row"
+def _passing(hits: str, condition: str | None) -> str:
+    if condition is None:
+        return hits
+    return f"SELECT h.* FROM ({hits}) h JOIN items p ON p.row = h.row WHERE {condition}"
+
+
+def _for_each_query(n_bits: int, hits: str, has_names: bool) -> str:
+    return f"SELECT q.n, p.* FROM {_queries(n_bits)} CROSS JOIN LATERAL (SELECT {_packed(hits, has_names)}) p"
+
+
+def _packed(hits: str, has_names: bool) -> str:
+    """All hits in one row: a row for each takes longer to be sent, and to be read by far."""
+    columns = "string_agg(int8send(h.row), ''), string_agg(int8send(h.distance), '')"
+    return f"{columns}, array_agg(m.name) FROM ({hits}) h {_NAMES}" if has_names else f"{columns} FROM ({hits}) h"

@@ -1,0 +1,101 @@
+"""A search for one code: a prepared statement, run by libpq's own calls.
+
+A cursor of psycopg, which can do much more, takes longer than the server needs to find the rows.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from hamtarget.codes import Codes
+from hamtarget.store.postgres.connections import load_psycopg
+from hamtarget.store.postgres.rows import bit_value
+from hamtarget.store.postgres.statements import one_sql
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn, PGresult
+
+    from hamtarget.store.postgres.connections import Connection
+
+Near = tuple[int, int, bytes | None]
+"""Distance, row, and name, where names were asked for."""
+
+# PostgreSQL's number of the type bit, the same in every database.
+_BIT = 1560
+_integer = struct.Struct(">q").unpack
+
+
+class OneCodeSearch:
+    """Everything within one radius of a code."""
+
+    def __init__(self, n_bits: int, substrings: int, radius: int, *, has_names: bool) -> None:
+        """A search that connections of one store are going to make; the radius is below the number of substrings.
+
+        Args:
+            n_bits: bits of a code.
+            substrings: that the store has.
+            radius: to be looked within.
+            has_names: whether names are read with the rows.
+        """
+        psycopg = load_psycopg()
+        self._error = psycopg.Error
+        self._prepared_now = psycopg.pq.ExecStatus.COMMAND_OK
+        self._answered = psycopg.pq.ExecStatus.TUPLES_OK
+        self._binary = psycopg.pq.Format.BINARY
+        self._has_names = has_names
+        self._name = f"hamtarget_{radius}{'_named' if has_names else ''}".encode()
+        self._sql = one_sql(n_bits, substrings, radius, has_names=has_names).encode()
+        self._ready: WeakSet[Connection] = WeakSet()
+
+    def near(self, connection: Connection, code: Codes) -> list[Near] | None:
+        """What is near the code, nearest first; None if the server did not say: a cursor then tells why.
+
+        Args:
+            connection: outside of any transaction.
+            code: (n_bits / 8,).
+        """
+        try:
+            result = self._ask(connection, bit_value(code))
+        except self._error:
+            return None
+        if result is None or result.status != self._answered:
+            return None
+        value = result.get_value
+        found: list[Near] = [
+            (
+                _integer(value(place, 1))[0],  # type: ignore[arg-type]
+                _integer(value(place, 0))[0],  # type: ignore[arg-type]
+                value(place, 2) if self._has_names else None,
+            )
+            for place in range(result.ntuples)
+        ]
+        # Rows are distinct: names are never compared.
+        found.sort()
+        return found
+
+    def _ask(self, connection: Connection, code: bytes) -> PGresult | None:
+        pgconn = connection.pgconn
+        if connection not in self._ready:
+            pgconn.send_prepare(self._name, self._sql, [_BIT])
+            prepared = _answer(pgconn)
+            if prepared is None or prepared.status != self._prepared_now:
+                return None
+            self._ready.add(connection)
+        pgconn.send_query_prepared(self._name, [code], [self._binary], self._binary)
+        return _answer(pgconn)
+
+
+def _answer(pgconn: PGconn) -> PGresult | None:
+    """What the server answers; unlike those of libpq, this wait can be interrupted."""
+    if not pgconn.flush():
+        waiting = select.poll()
+        waiting.register(pgconn.socket, select.POLLIN)
+        waiting.poll()
+    result = pgconn.get_result()
+    # Each answer ends with nothing.
+    while pgconn.get_result() is not None:
+        pass
+    return result
