@@ -106,7 +106,7 @@ class FineTuner:
             model = HashModel(copy.deepcopy(self.backbone), loss.n_bits, normalize=normalize)
         for module in model.modules():
             if isinstance(module, Standardize):
-                module.fit(inputs.cpu())
+                module.fit(torch.cat([self._sized(part) for part in inputs.split(_ENCODED_ROWS)]).cpu())
         # Tensor cores take channels last; on a CPU it makes no difference to the result and little to the time.
         model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         reports: list[tuple[int, float]] = []
@@ -134,14 +134,15 @@ class FineTuner:
         backbone = copy.deepcopy(self.backbone).to(self.device)
         return np.concatenate([features.cpu().numpy() for features in self._outputs(backbone, rows)])
 
+    def _sized(self, images: Tensor) -> Tensor:
+        return images if self.resize is None else self.resize(images)
+
     @torch.no_grad()
     def _outputs(self, network: nn.Module, rows: NDArray[np.int64]) -> list[Tensor]:
         network.eval()
         found = []
         for some in torch.from_numpy(rows).to(self.device).split(_ENCODED_ROWS):
-            batch = self.images[some]
-            if self.resize is not None:
-                batch = self.resize(batch)
+            batch = self._sized(self.images[some])
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"):
                 found.append(network(batch).float())
         return found
