@@ -136,10 +136,8 @@ def same(wanted: Pairs, found: Pairs, who: str) -> None:
         raise RuntimeError(f"the index finds {len(wanted):,} pairs and {who} {len(found):,}, not the same ones")
 
 
-def measure(spark: Any, n_rows: int, repeats: int, folder: Path) -> dict[str, Any]:
-    """All three at one size."""
-    codes = recipes(n_rows)["L"].draw(1).codes
-    _, wanted = native(codes, 1)
+def measure_others(codes: Codes, wanted: Pairs, repeats: int) -> dict[str, Any]:
+    """The index and DuckDB at one size."""
     others: dict[str, Callable[[], tuple[float, Pairs]]] = {
         "native, 1 thread": lambda: native(codes, 1),
         f"native, {CORES} threads": lambda: native(codes, CORES),
@@ -151,19 +149,13 @@ def measure(spark: Any, n_rows: int, repeats: int, folder: Path) -> dict[str, An
             took, pairs = join()
             times[who].append(took)
             same(wanted, pairs, who)
-    runs = []
-    for _ in range(repeats):
-        run, pairs = by_spark(spark, codes, folder, 10_000)
-        same(wanted, pairs, "Spark")
-        runs.append(run)
     return {
-        "rows": n_rows,
+        "rows": len(codes),
         "hits": len(wanted),
-        "rows_sent": (RADIUS + 1) * n_rows,
+        "rows_sent": (RADIUS + 1) * len(codes),
         "pairs": pairs_compared(codes, RADIUS),
         "seconds": {who: statistics.median(took) for who, took in times.items()},
         "seconds_range": {who: [min(took), max(took)] for who, took in times.items()},
-        "spark": sorted(runs, key=lambda run: float(run["seconds"]))[repeats // 2],
         "load_average": os.getloadavg()[0],
     }
 
@@ -215,7 +207,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, help="the first two fit the model")
-    parser.add_argument("--repeats", type=int, default=3, help="of each join of the light sets; the median counts")
+    parser.add_argument("--repeats", type=int, default=5, help="of each join of the light sets; the median counts")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/spark_speed.json"))
     arguments = parser.parse_args()
 
@@ -228,15 +220,27 @@ def main() -> None:
         # The first joins of a process are compiled and optimised; they count for none of the sizes.
         for _ in range(2):
             by_spark(spark, recipes(arguments.sizes[1])["L"].draw(1).codes, folder, 10_000)
+        sets = [recipes(n_rows)["L"].draw(1).codes for n_rows in arguments.sizes]
+        found = [native(codes, 1)[1] for codes in sets]
         results["light"] = []
-        for n_rows in arguments.sizes:
-            row = measure(spark, n_rows, arguments.repeats, folder)
+        for codes, wanted in zip(sets, found, strict=True):
+            row = measure_others(codes, wanted, arguments.repeats)
             results["light"].append(row)
             times = ", ".join(f"{who} {took:.2f} s" for who, took in row["seconds"].items())
-            print(f"{n_rows:,} rows, {row['hits']:,} pairs: {times}, Spark {row['spark']['seconds']:.1f} s", flush=True)
+            print(f"{row['rows']:,} rows, {row['hits']:,} pairs: {times}", flush=True)
+        # In rounds, so that what else the machine does, and what Java has yet to compile, meets all sizes alike.
+        runs: list[list[dict[str, Any]]] = [[] for _ in sets]
+        for _ in range(arguments.repeats):
+            for codes, wanted, own in zip(sets, found, runs, strict=True):
+                run, pairs = by_spark(spark, codes, folder, 10_000)
+                same(wanted, pairs, "Spark")
+                own.append(run)
         crowded = results["crowded"] = measure_crowded(spark, folder)
         spark.stop()
-        add_tasks([*(row["spark"] for row in results["light"]), crowded["whole"], crowded["tiles"]], folder)
+        add_tasks([*(run for own in runs for run in own), crowded["whole"], crowded["tiles"]], folder)
+    for row, own in zip(results["light"], runs, strict=True):
+        row["spark"] = {name: statistics.median(run[name] for run in own) for name in own[0]}
+        print(f"{row['rows']:,} rows: Spark {row['spark']['seconds']:.1f} s", flush=True)
     for how in ("whole", "tiles"):
         print(
             f"{BUCKET_ROWS:,} rows in one bucket, {how}: {crowded[how]['seconds']:.1f} s, "

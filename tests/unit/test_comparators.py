@@ -22,6 +22,8 @@ from hamtarget.learn import (
     OrthoHashLoss,
     ProxyLoss,
     TrainingOptions,
+    class_means,
+    codes_by_likeness,
     hadamard_centers,
     max_min_codes,
     train,
@@ -216,6 +218,81 @@ def test_max_min_codes_are_the_greedy_choice_and_farther_apart_than_random_ones(
     distance = (32 - codes @ codes.T) / 2 + 32 * torch.eye(100)
     drawn = hadamard_centers(100, 32)
     assert float(distance.min()) > float(((32 - drawn @ drawn.T) / 2 + 32 * torch.eye(100)).min())
+
+
+def misfit(codes, cosines, likeness):
+    """What `codes_by_likeness` makes small: squared differences of inner products from what is wanted."""
+    n_classes, n_bits = codes.shape
+    others = ~np.eye(n_classes, dtype=bool)
+    wanted = (cosines - cosines[others].mean()) / cosines[others].std() * likeness * n_bits**0.5
+    return ((codes @ codes.T - wanted)[others] ** 2).sum()
+
+
+@pytest.mark.parametrize("likeness", [0.0, 0.3, 1.0])
+def test_codes_by_likeness_cannot_be_bettered_by_one_bit(likeness):
+    features = np.random.default_rng(3).normal(size=(12, 5))
+    codes = codes_by_likeness(torch.from_numpy(features), 16, likeness=likeness).numpy().astype(np.float64)
+    assert set(np.unique(codes)) == {-1.0, 1.0}
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = units @ units.T
+    least = misfit(codes, cosines, likeness)
+    for place in np.ndindex(codes.shape):
+        codes[place] *= -1
+        assert misfit(codes, cosines, likeness) >= least - 1e-6
+        codes[place] *= -1
+
+
+def test_like_classes_get_near_codes():
+    random = np.random.default_rng(4)
+    families = np.repeat(random.normal(size=(5, 30)), 4, axis=0)
+    features = torch.from_numpy(families + 0.3 * random.normal(size=families.shape))
+    family = np.arange(20) // 4
+    same = (family[:, None] == family) & ~np.eye(20, dtype=bool)
+
+    def apart(likeness):
+        codes = codes_by_likeness(features, 32, likeness=likeness)
+        assert torch.equal(codes, codes_by_likeness(features, 32, likeness=likeness))
+        return ((32 - codes @ codes.T) / 2).numpy()[same].mean()
+
+    assert apart(2.0) + 2 < apart(0.5) < apart(0.0) - 2
+
+
+def test_a_class_of_which_nothing_is_known_is_like_none():
+    features = torch.zeros(4, 3)
+    assert codes_by_likeness(features, 16).shape == (4, 16)
+    features[:3] = torch.eye(3) + 0.5
+    assert torch.isfinite(codes_by_likeness(features, 16)).all()
+    with pytest.raises(ShapeError, match=r"class_features have shape \(3,\); expected \(n_classes, columns\)"):
+        codes_by_likeness(torch.ones(3), 16)
+    with pytest.raises(InputError, match="likeness is -1; expected 0 or more"):
+        codes_by_likeness(features, 16, likeness=-1)
+
+
+def test_class_means_are_those_of_standardized_rows():
+    random = np.random.default_rng(5)
+    rows = random.normal(3, 2, (30, 4))
+    labels = (random.random((30, 3)) < 0.5).astype(np.float64)
+    labels[:, 2] = 0
+    standardized = (rows - rows.mean(0)) / rows.std(0, ddof=1)
+    found = class_means(torch.from_numpy(rows), torch.from_numpy(labels)).numpy()
+    for name in (0, 1):
+        np.testing.assert_allclose(found[name], standardized[labels[:, name] == 1].mean(0))
+    assert not found[2].any()
+
+
+def test_proxies_and_codes_start_where_they_are_told():
+    logits, labels = batch(8)
+    codes = max_min_codes(CLASSES, N, seed=1)
+    pull = naive_ortho(logits, one_hot(labels).numpy(), codes.numpy(), math.sqrt(N), 0.2)
+    assert value(OrthoHashLoss(N, CLASSES, codes=codes), logits, one_hot(labels)) == pytest.approx(pull)
+    pairs = HammingTargetLoss(N, 2)
+    loss = ProxyLoss(pairs, CLASSES, proxies=codes)
+    assert value(loss, logits, one_hot(labels)) == pytest.approx(value(pairs, logits, similar_matrix(labels)) + pull)
+    loss.proxies.data.zero_()
+    assert codes.abs().min() == 1
+    for build in (lambda: OrthoHashLoss(N, CLASSES, codes=codes[1:]), lambda: ProxyLoss(pairs, 3, proxies=codes)):
+        with pytest.raises(ShapeError, match="have shape"):
+            build()
 
 
 def all_losses(steps):

@@ -79,3 +79,15 @@ def test_what_is_no_image_is_refused():
         FineTuner(np.zeros(5, dtype=np.uint8), SmallResNet((1, 10, 12)))
     with pytest.raises(DtypeError, match="images have dtype float64"):
         FineTuner(np.zeros((5, 4, 4)), SmallResNet((1, 10, 12)))
+
+
+def test_a_network_for_larger_images_standardizes_what_it_sees():
+    def larger(batch):
+        return batch.repeat_interleave(2, dim=2)
+
+    tuner = FineTuner(images(), SmallResNet((1, 20, 12), width=4), augment=larger, resize=larger)
+    model = fitted(tuner).model
+    standardize = next(module for module in model.modules() if isinstance(module, Standardize))
+    seen = images()[:100].astype(np.float64).repeat(2, axis=1)[:, None]
+    np.testing.assert_allclose(standardize.mean.numpy(), seen.mean(0), rtol=1e-5)
+    assert tuner.codes(model, np.arange(3)).shape == (3, 2)

@@ -117,18 +117,35 @@ UNTRAINED = ("ITQ", "LSH")
 NAMES = (*METHODS, *UNTRAINED)
 LENGTHS = (16, 32, 64)
 
-# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py --fine-tune with as many trials for
-# each method (benchmarks/results/table1/trials.json); HDT's rates and groups by further ones (pilot.json).
+# Chosen on rows kept aside from those to learn from, by benchmarks/image_trials.py --fine-tune, with as many trials for
+# each method and length (benchmarks/results/table1/trials.json).
 _CHOSEN: dict[tuple[str, int], Setting] = {
-    ("HDT", 32): Setting(learning_rate=4e-3, backbone_rate=0.025, loss={"proxy_weight": 4.0}),
-    ("HDT", 64): Setting(group_size=2, loss={"proxy_weight": 12.0}),
-    ("DBR", 32): Setting(backbone_rate=0.02, loss={"slope": 0.5}),
-    ("DBR", 64): Setting(backbone_rate=0.02, loss={"slope": 1.0}),
-    ("HashNet", 32): Setting(loss={"product_scale": 10.0}),
-    ("HashNet", 64): Setting(backbone_rate=0.02, loss={"product_scale": 10.0}),
-    ("DHN", 32): Setting(loss={"quantization_weight": 0.1, "pair_average": "per_kind"}),
-    ("CSQ", 32): Setting(backbone_rate=0.02, loss={"quantization_weight": 0.05}),
-    ("OrthoHash", 32): Setting(backbone_rate=0.02),
+    ("HDT", 16): Setting(
+        learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"proxy_weight": 12.0, "sharpness": 1.5}
+    ),
+    ("HDT", 32): Setting(learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"proxy_weight": 12.0}),
+    ("HDT", 64): Setting(
+        learning_rate=0.004, backbone_rate=0.025, group_size=1, loss={"proxy_weight": 12.0, "sharpness": 1.5}
+    ),
+    ("DBR", 16): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1, loss={"slope": 0.7}),
+    ("DBR", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"slope": 0.5}),
+    ("DBR", 64): Setting(learning_rate=0.004, backbone_rate=0.01, group_size=1, loss={"slope": 1.0}),
+    ("HashNet", 16): Setting(learning_rate=0.004, backbone_rate=0.01, loss={"product_scale": 5.0}),
+    ("HashNet", 32): Setting(group_size=1, loss={"product_scale": 7.0}),
+    ("HashNet", 64): Setting(backbone_rate=0.02, group_size=1, loss={"product_scale": 7.0}),
+    ("DHN", 16): Setting(
+        backbone_rate=0.02, group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}
+    ),
+    ("DHN", 32): Setting(
+        backbone_rate=0.025, group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}
+    ),
+    ("DHN", 64): Setting(group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}),
+    ("CSQ", 16): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
+    ("CSQ", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
+    ("CSQ", 64): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
+    ("OrthoHash", 16): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"scale": 2.0}),
+    ("OrthoHash", 32): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1),
+    ("OrthoHash", 64): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1, loss={"scale": 5.6}),
 }
 # HDT as in the paper, to the letter; its source names batch and group.
 PAPER_SETTING = Setting(
