@@ -83,7 +83,7 @@ class Engine:
                 self._counter.write(self._live.sequence)
             undo.pop_all()
         self._readers = Readers(self.file)
-        self._names = Names(self._readers.one)
+        self._names = Names(self._live.index.names, self._readers.one)
         self._unsaved_rows = 0
         tell_of_forks(self)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
@@ -148,8 +148,11 @@ class Engine:
         version = live.version
         hits = look(live.index)
         if live.version == version and not version & 1:
+            # All of them have their ids.
+            if type(hits) is StoreQueryHits:
+                return hits
             if not live.has_names:
-                return hits if type(hits) is StoreQueryHits else plain(hits)
+                return plain(hits)
             named = self._names.resolve(hits)
             # A hit without a name has been deleted since.
             if named is not None:
