@@ -174,7 +174,7 @@ void set_item(nb::handle tuple, std::size_t index, T value) {
 // of row numbers; nothing, if one of the names is not known.
 nb::object tuples_of(const Hits& found, bool reranks, nb::handle hits_type, nb::handle hit_type,
                      const RowNames* names) {
-    if (names) names->prefetch(found.ids.data(), found.ids.size());
+    if (names && !names->fetch(found.ids.data(), found.ids.size())) return {};
     nb::object hits = new_tuple(hits_type, found.ids.size());
     for (std::size_t i = 0; i < found.ids.size(); ++i) {
         nb::object hit = new_tuple(hit_type, 3);

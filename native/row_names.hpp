@@ -65,13 +65,17 @@ class RowNames {
         return true;
     }
 
-    // Brings the ids nearer: each lies somewhere else in memory, and waiting for them one by one takes longest.
-    void prefetch(const std::int64_t* rows, std::size_t n_rows) const {
+    // Whether the ids of all of the rows are known, and if so, brings them nearer: each lies somewhere else in memory,
+    // and waiting for one after another would take longer than the search.
+    bool fetch(const std::int64_t* rows, std::size_t n_rows) const {
         const std::size_t n_ids = size();
         for (std::size_t i = 0; i < n_rows; ++i) {
+            if (rows[i] < first_named_) continue;
             const std::size_t place = place_of(rows[i]);
-            if (rows[i] >= first_named_ && place < n_ids) __builtin_prefetch((*ids_)[place], 1);
+            if (place >= n_ids) return false;
+            __builtin_prefetch((*ids_)[place], 1);
         }
+        return true;
     }
 
     // The row's id; nothing, if it is not known.
