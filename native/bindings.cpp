@@ -178,12 +178,15 @@ nb::object tuples_of(const Hits& found, bool reranks, nb::handle hits_type, nb::
     nb::object hits = new_tuple(hits_type, found.ids.size());
     for (std::size_t i = 0; i < found.ids.size(); ++i) {
         nb::object hit = new_tuple(hit_type, 3);
-        nb::object id = names ? names->id_of(found.ids[i]) : nb::cast(found.ids[i]);
-        if (!id.is_valid()) return {};
-        set_item(hit, 0, std::move(id));
         set_item(hit, 1, found.distances[i]);
         set_item(hit, 2, reranks ? nb::cast(found.embedding_distances[i]) : nb::none());
         set_item(hits, i, std::move(hit));
+    }
+    // Last: names are on their way meanwhile.
+    for (std::size_t i = 0; i < found.ids.size(); ++i) {
+        nb::object id = names ? names->id_of(found.ids[i]) : nb::cast(found.ids[i]);
+        if (!id.is_valid()) return {};
+        set_item(PyTuple_GET_ITEM(hits.ptr(), static_cast<Py_ssize_t>(i)), 0, std::move(id));
     }
     return hits;
 }
