@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,17 +58,9 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """Every item within the radius of a code, or of each of several."""
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.search(
-                codes, radius, limit=limit, filter=rows, rerank=rerank, queries=queries, threads=threads
-            )
-
         if not filter:
-            return self.search(look)
-        return self.search_in_step(
-            lambda connection, index: look(index, rows_for_search(connection, index, filter, codes, radius))
-        )
+            return self.search(_search, None, codes, radius, limit, rerank, queries, threads)
+        return self.search_in_step(_search_passing, filter, codes, radius, limit, rerank, queries, threads)
 
     def find_nearest(
         self,
@@ -80,15 +73,9 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """The nearest items to a code, or to each of several."""
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.nearest(codes, k, filter=rows, rerank=rerank, queries=queries, threads=threads)
-
         if not filter:
-            return self.search(look)
-        return self.search_in_step(
-            lambda connection, index: look(index, rows_for_nearest(connection, index, filter, codes, k))
-        )
+            return self.search(_nearest, None, codes, k, rerank, queries, threads)
+        return self.search_in_step(_nearest_passing, filter, codes, k, rerank, queries, threads)
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
@@ -112,3 +99,45 @@ class FolderEngine(Engine):
     def stats(self) -> StoreStats:
         """How much there is of everything."""
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
+
+def _search(
+    index: StoreIndex,
+    rows: Rows | None,
+    codes: ArrayLike,
+    radius: int | None,
+    limit: int | None,
+    rerank: int | None,
+    queries: ArrayLike | None,
+    threads: int,
+) -> Any:
+    return index.search(codes, radius, limit=limit, filter=rows, rerank=rerank, queries=queries, threads=threads)
+
+
+def _search_passing(
+    connection: sqlite3.Connection,
+    index: StoreIndex,
+    filter: Filter,
+    codes: ArrayLike,
+    radius: int | None,
+    *rest: Any,
+) -> Any:
+    return _search(index, rows_for_search(connection, index, filter, codes, radius), codes, radius, *rest)
+
+
+def _nearest(
+    index: StoreIndex,
+    rows: Rows | None,
+    codes: ArrayLike,
+    k: int,
+    rerank: int | None,
+    queries: ArrayLike | None,
+    threads: int,
+) -> Any:
+    return index.nearest(codes, k, filter=rows, rerank=rerank, queries=queries, threads=threads)
+
+
+def _nearest_passing(
+    connection: sqlite3.Connection, index: StoreIndex, filter: Filter, codes: ArrayLike, k: int, *rest: Any
+) -> Any:
+    return _nearest(index, rows_for_nearest(connection, index, filter, codes, k), codes, k, *rest)
