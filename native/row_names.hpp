@@ -43,11 +43,11 @@ class RowNames {
 
     explicit RowNames(std::int64_t first_named) : first_named_(first_named) {}
 
-    // From now on ids[i], if it is not None and is_known[i] says so, too, is the id of row first + i. Both arrays may
-    // be written to later; `is_known` last.
+    // From now on ids[i] is the id of row first + i: where it is not None, and is_known[i] says so. Both arrays may still
+    // be written to, `is_known` after `ids`.
     void hold(std::int64_t first, nb::handle ids, Known is_known) {
         auto fresh = std::make_unique<ObjectArray>(ids);
-        if (is_known.size() != fresh->size()) throw nb::value_error("expected as many ids as there may be known");
+        if (is_known.size() != fresh->size()) throw nb::value_error("ids and is_known differ in length");
         // What was held before is freed at the end, when all of this is in order again.
         first_ = first;
         std::swap(is_known_, is_known);
@@ -65,8 +65,9 @@ class RowNames {
         return true;
     }
 
-    // Whether the ids of all of the rows are known, and if so, brings them nearer: each lies somewhere else in memory,
-    // and waiting for one after another would take longer than the search.
+    // Brings ids nearer: each lies somewhere else in memory, and waiting for one after another would take longer than
+    // the search. False if some row lies outside of the array; were there nothing to return, GCC would take a function
+    // that only prefetches for one that does nothing.
     bool fetch(const std::int64_t* rows, std::size_t n_rows) const {
         const std::size_t n_ids = size();
         for (std::size_t i = 0; i < n_rows; ++i) {

@@ -53,7 +53,10 @@ class RowNames:
 
     def __init__(self, first_named: int) -> None: ...
     def hold(self, first: int, ids: NDArray[np.object_], is_known: NDArray[np.bool_]) -> None:
-        """From now on ids[i], if it is not None and is_known[i] says so, too, is the id of row first + i."""
+        """From now on ids[i] is the id of row first + i: where it is not None, and is_known[i] says so.
+
+        Both arrays may still be written to, `is_known` after `ids`.
+        """
 
     def know(self, rows: NDArray[np.int64]) -> bool:
         """Whether the ids of all of the rows are known."""

@@ -67,15 +67,14 @@ class RowNames:
 
     def add(self, ids: Mapping[int, Any]) -> None:
         """Nothing; these ids, by row, are then known."""
-        if not ids:
-            return
-        table = self._table.covering(min(ids), max(ids), self._first_named)
-        for row, id in ids.items():
-            table.ids[row - table.first] = id
-            table.is_known[row - table.first] = True
-        if table is not self._table:
+        if ids:
+            table = self._table.covering(min(ids), max(ids), self._first_named)
+            for row, id in ids.items():
+                table.ids[row - table.first] = id
+                table.is_known[row - table.first] = True
             self._table = table
-            self.core.hold(*table)
+        # Also where there is nothing new: an interrupt may have come before this line.
+        self.core.hold(*self._table)
 
     def of(self, rows: Rows) -> NDArray[Any]:
         """Ids of rows, all of which are known: the rows themselves, or an array of objects if any has a name."""
