@@ -38,8 +38,8 @@ class CodeIndex:
     # What the hits of one query are made of, a tuple of tuples; made by the core, without a detour through Python.
     _hits_type: ClassVar[type[tuple[Any, ...]]] = QueryHits
     _hit_type: ClassVar[type[tuple[Any, ...]]] = Hit
-    # What they show in place of their numbers, if anything.
-    _row_names: _native.RowNames | None = None
+    # What they show in place of row numbers, if anything.
+    _row_names: _native.RowNames | None
 
     def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
         """An empty index; without substrings it has no tables, and every search reads all rows."""
@@ -54,6 +54,7 @@ class CodeIndex:
         self.n_bits = 8 * core.n_bytes
         self.radius = core.radius if core.n_tables else None
         self.embeddings = embeddings
+        self._row_names = None
 
     def __len__(self) -> int:
         """Number of rows."""
