@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ from hamtarget.store.state import read_state
 from hamtarget.store.writing import Writing
 
 T = TypeVar("T")
+Asked = tuple[Any, ...]
+"""What a search is for, as the function that does it wants it."""
 
 LOCK_NAME = "lock"
 # The index is saved again when so many rows, and so large a share of all, have changed since: opening stays quick.
@@ -137,16 +140,16 @@ class Engine:
         if self._unusable:
             raise ClosedError(f"{self.path} {self._unusable}")
 
-    def search(self, look: Callable[..., Any], *asked: Any) -> StoreQueryHits | StoreHits:
-        """What `look(index, *asked)` finds: never while a transaction is half in the index, and with ids for rows."""
-        # A search for one code takes a few microseconds: this is written for few steps, without closures.
+    def search(self, look: Callable[[StoreIndex, Asked], Any], asked: Asked) -> StoreQueryHits | StoreHits:
+        """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
+        # A search for one code takes a few microseconds: this is written for few steps, without a closure.
         live = self._live
         if self._unusable:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
         version = live.version
-        hits = look(live.index, *asked)
+        hits = look(live.index, asked)
         if live.version == version and not version & 1:
             # All of them have their ids.
             if type(hits) is StoreQueryHits:
@@ -157,13 +160,13 @@ class Engine:
             # A hit without a name has been deleted since.
             if named is not None:
                 return named
-        return self.search_in_step(_in_index, look, *asked)
+        return self.search_in_step(partial(_in_index, look, asked))
 
-    def search_in_step(self, look: Callable[..., Any], *asked: Any) -> StoreQueryHits | StoreHits:
-        """What `look(connection, index, *asked)` finds, which sees both at the same change."""
+    def search_in_step(self, look: Callable[[sqlite3.Connection, StoreIndex], Any]) -> StoreQueryHits | StoreHits:
+        """The same for a search that reads the database, too: both are at the same change."""
 
         def named(connection: sqlite3.Connection, index: StoreIndex) -> StoreQueryHits | StoreHits:
-            hits = self._names.resolve(look(connection, index, *asked), connection)
+            hits = self._names.resolve(look(connection, index), connection)
             if hits is None:
                 raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
             return hits
@@ -310,6 +313,8 @@ def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
     """To be read where only the index is to follow."""
 
 
-def _in_index(_connection: sqlite3.Connection, index: StoreIndex, look: Callable[..., Any], *asked: Any) -> Any:
+def _in_index(
+    look: Callable[[StoreIndex, Asked], Any], asked: Asked, _connection: sqlite3.Connection, index: StoreIndex
+) -> Any:
     """For `search_in_step`: a search that does not read the database."""
-    return look(index, *asked)
+    return look(index, asked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import pairs_within
 from hamtarget.store.creation import ENCODER_NAME
 from hamtarget.store.duplicates import close_groups
-from hamtarget.store.engine import Engine
+from hamtarget.store.engine import Asked, Engine
 from hamtarget.store.filters import Filter
 from hamtarget.store.inspection import store_stats, verify_store
 from hamtarget.store.items import Item
@@ -58,9 +59,10 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """Every item within the radius of a code, or of each of several."""
+        asked = (codes, radius, limit, rerank, queries, threads)
         if not filter:
-            return self.search(_search, None, codes, radius, limit, rerank, queries, threads)
-        return self.search_in_step(_search_passing, filter, codes, radius, limit, rerank, queries, threads)
+            return self.search(_search, asked)
+        return self.search_in_step(partial(_search_passing, filter, asked))
 
     def find_nearest(
         self,
@@ -73,9 +75,10 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """The nearest items to a code, or to each of several."""
+        asked = (codes, k, rerank, queries, threads)
         if not filter:
-            return self.search(_nearest, None, codes, k, rerank, queries, threads)
-        return self.search_in_step(_nearest_passing, filter, codes, k, rerank, queries, threads)
+            return self.search(_nearest, asked)
+        return self.search_in_step(partial(_nearest_passing, filter, asked))
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
@@ -101,43 +104,21 @@ class FolderEngine(Engine):
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
 
 
-def _search(
-    index: StoreIndex,
-    rows: Rows | None,
-    codes: ArrayLike,
-    radius: int | None,
-    limit: int | None,
-    rerank: int | None,
-    queries: ArrayLike | None,
-    threads: int,
-) -> Any:
+def _search(index: StoreIndex, asked: Asked, rows: Rows | None = None) -> Any:
+    codes, radius, limit, rerank, queries, threads = asked
     return index.search(codes, radius, limit=limit, filter=rows, rerank=rerank, queries=queries, threads=threads)
 
 
-def _search_passing(
-    connection: sqlite3.Connection,
-    index: StoreIndex,
-    filter: Filter,
-    codes: ArrayLike,
-    radius: int | None,
-    *rest: Any,
-) -> Any:
-    return _search(index, rows_for_search(connection, index, filter, codes, radius), codes, radius, *rest)
+def _search_passing(filter: Filter, asked: Asked, connection: sqlite3.Connection, index: StoreIndex) -> Any:
+    codes, radius, *_ = asked
+    return _search(index, asked, rows_for_search(connection, index, filter, codes, radius))
 
 
-def _nearest(
-    index: StoreIndex,
-    rows: Rows | None,
-    codes: ArrayLike,
-    k: int,
-    rerank: int | None,
-    queries: ArrayLike | None,
-    threads: int,
-) -> Any:
+def _nearest(index: StoreIndex, asked: Asked, rows: Rows | None = None) -> Any:
+    codes, k, rerank, queries, threads = asked
     return index.nearest(codes, k, filter=rows, rerank=rerank, queries=queries, threads=threads)
 
 
-def _nearest_passing(
-    connection: sqlite3.Connection, index: StoreIndex, filter: Filter, codes: ArrayLike, k: int, *rest: Any
-) -> Any:
-    return _nearest(index, rows_for_nearest(connection, index, filter, codes, k), codes, k, *rest)
+def _nearest_passing(filter: Filter, asked: Asked, connection: sqlite3.Connection, index: StoreIndex) -> Any:
+    codes, k, *_ = asked
+    return _nearest(index, asked, rows_for_nearest(connection, index, filter, codes, k))
