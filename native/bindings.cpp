@@ -17,6 +17,7 @@
 #include "index_file.hpp"
 #include "kernel.hpp"
 #include "multi_index.hpp"
+#include "row_names.hpp"
 #include "search.hpp"
 
 namespace nb = nanobind;
@@ -169,19 +170,38 @@ void set_item(nb::handle tuple, std::size_t index, T value) {
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(index), nb::cast(value).release().ptr());
 }
 
-// One query: its hits as a `hits_type` of `hit_type` (kinds of tuple, of any number of items and of 3), and its costs.
-std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
-                                                                            const Search& search,
-                                                                            nb::type_object hits_type,
-                                                                            nb::type_object hit_type) {
-    const Hits found = hits_of(index, search, 1);
+// Hits of one query as a `hits_type` of `hit_type` (kinds of tuple, of any number of items and of 3), with names in place
+// of row numbers; nothing, if one of the names is not known.
+nb::object tuples_of(const Hits& found, bool reranks, nb::handle hits_type, nb::handle hit_type,
+                     const RowNames* names) {
+    if (names && !names->fetch(found.ids.data(), found.ids.size())) return {};
     nb::object hits = new_tuple(hits_type, found.ids.size());
     for (std::size_t i = 0; i < found.ids.size(); ++i) {
         nb::object hit = new_tuple(hit_type, 3);
-        set_item(hit, 0, found.ids[i]);
         set_item(hit, 1, found.distances[i]);
-        set_item(hit, 2, search.request.rerank ? nb::cast(found.embedding_distances[i]) : nb::none());
+        set_item(hit, 2, reranks ? nb::cast(found.embedding_distances[i]) : nb::none());
         set_item(hits, i, std::move(hit));
+    }
+    // Last: names are on their way meanwhile.
+    for (std::size_t i = 0; i < found.ids.size(); ++i) {
+        nb::object id = names ? names->id_of(found.ids[i]) : nb::cast(found.ids[i]);
+        if (!id.is_valid()) return {};
+        set_item(PyTuple_GET_ITEM(hits.ptr(), static_cast<Py_ssize_t>(i)), 0, std::move(id));
+    }
+    return hits;
+}
+
+// One query: its hits and its costs. Where a name is not known, the hits are a plain tuple, and all have row numbers.
+std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
+                                                                            const Search& search,
+                                                                            nb::type_object hits_type,
+                                                                            nb::type_object hit_type,
+                                                                            const RowNames* names) {
+    const Hits found = hits_of(index, search, 1);
+    const bool reranks = search.request.rerank > 0;
+    nb::object hits = tuples_of(found, reranks, hits_type, hit_type, names);
+    if (!hits.is_valid()) {
+        hits = tuples_of(found, reranks, reinterpret_cast<PyObject*>(&PyTuple_Type), hit_type, nullptr);
     }
     return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
 }
@@ -246,6 +266,13 @@ NB_MODULE(_native, module) {
         .value("cosine", Metric::kCosine)
         .value("dot", Metric::kDot);
 
+    nb::class_<RowNames>(module, "RowNames", "Ids of rows that are not their own.")
+        .def(nb::init<std::int64_t>(), "first_named"_a)
+        .def("hold", &RowNames::hold, "first"_a, "ids"_a, "is_known"_a.noconvert())
+        .def(
+            "know", [](const RowNames& names, const Ids& rows) { return names.know(rows.data(), rows.size()); },
+            "rows"_a.noconvert(), "Whether the ids of all of the rows are known.");
+
     nb::class_<MultiIndex>(module, "MultiIndex", "Rows and the tables that find them; without tables, a linear scan.")
         .def(
             "__init__",
@@ -264,7 +291,7 @@ NB_MODULE(_native, module) {
         .def("compact", &MultiIndex::compact, nb::call_guard<nb::gil_scoped_release>())
         .def("search", &search_batch, "search"_a, "n_threads"_a,
              "Offsets, ids, distances, embedding distances, and three costs for each query.")
-        .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a,
+        .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
              "Hits of one query, as a tuple of tuples of the types given, and its costs.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a)

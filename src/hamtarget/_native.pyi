@@ -48,6 +48,19 @@ class Search:
     @property
     def reranks(self) -> bool: ...
 
+class RowNames:
+    """Ids of rows that are not their own: of those from `first_named` up."""
+
+    def __init__(self, first_named: int) -> None: ...
+    def hold(self, first: int, ids: NDArray[np.object_], is_known: NDArray[np.bool_]) -> None:
+        """From now on ids[i] is the id of row first + i: where it is not None, and is_known[i] says so.
+
+        Both arrays may still be written to, `is_known` after `ids`.
+        """
+
+    def know(self, rows: NDArray[np.int64]) -> bool:
+        """Whether the ids of all of the rows are known."""
+
 class MultiIndex:
     """Rows and the tables that find them; without tables, a linear scan."""
 
@@ -81,9 +94,17 @@ class MultiIndex:
         """Offsets, ids, distances, embedding distances, and three costs for each query."""
 
     def search_one(
-        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]]
+        self,
+        search: Search,
+        hits_type: type[_HitsT],
+        hit_type: type[tuple[object, ...]],
+        names: RowNames | None = None,
     ) -> tuple[_HitsT, int, int, int]:
-        """Hits of one query, as a tuple of tuples of the types given, and its costs."""
+        """Hits of one query, as a tuple of tuples of the types given, and its costs.
+
+        With names, they stand in place of row numbers; where one is not known, the hits are a plain `tuple` instead,
+        and all of them have row numbers.
+        """
 
     def save(self, path: str) -> None: ...
     @staticmethod

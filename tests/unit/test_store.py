@@ -86,6 +86,28 @@ def test_search_finds_what_a_loop_finds(stores, ids):
         assert [pairs(hits) for hits in store.search(code=CODES[:60])] == [pairs(hits) for hits in batch]
 
 
+def test_names_are_learned_query_by_query_and_kept_when_the_index_is_read_anew(folder_stores):
+    ids = [*range(100), *(f"item {number}" for number in range(300)), *(2**62 + number for number in range(100))]
+    with folder_stores.create(n_bits=64, radius=2) as store:
+        store.put_rows(ids, codes=CODES)
+        with folder_stores.open(read_only=True) as reader:
+            expected = [naive_search(CODES, ids, query, 2) for query in CODES]
+            for _ in range(2):
+                assert [pairs(reader.search(code=query)) for query in CODES] == expected
+            live = reader._engine._live
+            before = live.index
+            live.is_torn = True
+            live.begin()
+            assert [pairs(reader.search(code=query)) for query in CODES] == expected
+            assert live.index is not before
+            assert live.index.names is before.names
+            store.put_rows(["new"], codes=CODES[:1])
+            store.delete([0, "item 0"])
+            assert ("new", 0) in pairs(reader.search(code=CODES[0]))
+            assert 0 not in [id for id, _ in pairs(reader.search(code=CODES[0]))]
+            assert "item 0" not in [id for id, _ in pairs(reader.search(code=CODES[100]))]
+
+
 def test_an_integer_and_the_same_digits_as_a_string_are_two_ids(store):
     store.put([Item(1, code=CODES[0], payload={"is": "integer"}), Item("1", code=CODES[1], payload={"is": "string"})])
     assert len(store) == 2

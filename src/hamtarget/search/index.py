@@ -38,6 +38,8 @@ class CodeIndex:
     # What the hits of one query are made of, a tuple of tuples; made by the core, without a detour through Python.
     _hits_type: ClassVar[type[tuple[Any, ...]]] = QueryHits
     _hit_type: ClassVar[type[tuple[Any, ...]]] = Hit
+    # What they show in place of row numbers, if anything.
+    _row_names: _native.RowNames | None
 
     def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
         """An empty index; without substrings it has no tables, and every search reads all rows."""
@@ -52,6 +54,7 @@ class CodeIndex:
         self.n_bits = 8 * core.n_bytes
         self.radius = core.radius if core.n_tables else None
         self.embeddings = embeddings
+        self._row_names = None
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -359,7 +362,7 @@ class CodeIndex:
         n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
         if one:
             hits: Any
-            hits, *counts = self._core.search_one(request, self._hits_type, self._hit_type)
+            hits, *counts = self._core.search_one(request, self._hits_type, self._hit_type, self._row_names)
             if cost:
                 hits.cost = Cost(*counts)
             found: QueryHits = hits

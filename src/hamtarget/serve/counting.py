@@ -71,7 +71,7 @@ class CountingStore(Store):
                 index.nearest(codes, look.limit, how) if look.radius is None else index.search(codes, look.radius, how)
             )
 
-        def find_all(index: MultiIndex) -> Hits:
+        def find_all(index: MultiIndex, _asked: object) -> Hits:
             return find(_CountedIndex(index))
 
         def find_filtered(connection: Any, index: MultiIndex) -> Hits:
@@ -83,7 +83,7 @@ class CountingStore(Store):
                 rows = rows_for_search(connection, as_index, look.filter or {}, codes, look.radius)
             return find(watched, rows)
 
-        found = self._folder.search_in_step(find_filtered) if look.filter else self._folder.search(find_all)
+        found = self._folder.search_in_step(find_filtered) if look.filter else self._folder.search(find_all, ())
         if not isinstance(found, StoreHits):
             raise TypeError("a batch of queries gave the hits of one")
         return found, counted[-1].costs

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ from hamtarget.store.state import read_state
 from hamtarget.store.writing import Writing
 
 T = TypeVar("T")
+Asked = tuple[Any, ...]
+"""What a search is for, as the function that does it wants it."""
 
 LOCK_NAME = "lock"
 # The index is saved again when so many rows, and so large a share of all, have changed since: opening stays quick.
@@ -83,7 +86,7 @@ class Engine:
                 self._counter.write(self._live.sequence)
             undo.pop_all()
         self._readers = Readers(self.file)
-        self._names = Names(self._readers.one)
+        self._names = Names(self._live.index.names, self._readers.one)
         self._unsaved_rows = 0
         tell_of_forks(self)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
@@ -137,24 +140,27 @@ class Engine:
         if self._unusable:
             raise ClosedError(f"{self.path} {self._unusable}")
 
-    def search(self, look: Callable[[StoreIndex], Any]) -> StoreQueryHits | StoreHits:
+    def search(self, look: Callable[[StoreIndex, Asked], Any], asked: Asked) -> StoreQueryHits | StoreHits:
         """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
-        # A search for one code takes a few microseconds: this is written for few steps.
+        # A search for one code takes a few microseconds: this is written for few steps, without a closure.
         live = self._live
         if self._unusable:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
         version = live.version
-        hits = look(live.index)
+        hits = look(live.index, asked)
         if live.version == version and not version & 1:
+            # All of them have their ids.
+            if type(hits) is StoreQueryHits:
+                return hits
             if not live.has_names:
-                return hits if type(hits) is StoreQueryHits else plain(hits)
+                return plain(hits)
             named = self._names.resolve(hits)
             # A hit without a name has been deleted since.
             if named is not None:
                 return named
-        return self.search_in_step(lambda _, index: look(index))
+        return self.search_in_step(partial(_in_index, look, asked))
 
     def search_in_step(self, look: Callable[[sqlite3.Connection, StoreIndex], Any]) -> StoreQueryHits | StoreHits:
         """The same for a search that reads the database, too: both are at the same change."""
@@ -305,3 +311,10 @@ _SIZES = ("freelist_count", "page_count")
 
 def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
     """To be read where only the index is to follow."""
+
+
+def _in_index(
+    look: Callable[[StoreIndex, Asked], Any], asked: Asked, _connection: sqlite3.Connection, index: StoreIndex
+) -> Any:
+    """For `search_in_step`: a search that does not read the database."""
+    return look(index, asked)

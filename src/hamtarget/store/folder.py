@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from hamtarget.protocol import Progress, TrainedEncoder
 from hamtarget.search import pairs_within
 from hamtarget.store.creation import ENCODER_NAME
 from hamtarget.store.duplicates import close_groups
-from hamtarget.store.engine import Engine
+from hamtarget.store.engine import Asked, Engine
 from hamtarget.store.filters import Filter
 from hamtarget.store.inspection import store_stats, verify_store
 from hamtarget.store.items import Item
@@ -57,17 +59,10 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """Every item within the radius of a code, or of each of several."""
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.search(
-                codes, radius, limit=limit, filter=rows, rerank=rerank, queries=queries, threads=threads
-            )
-
+        asked = (codes, radius, limit, rerank, queries, threads)
         if not filter:
-            return self.search(look)
-        return self.search_in_step(
-            lambda connection, index: look(index, rows_for_search(connection, index, filter, codes, radius))
-        )
+            return self.search(_search, asked)
+        return self.search_in_step(partial(_search_passing, filter, asked))
 
     def find_nearest(
         self,
@@ -80,15 +75,10 @@ class FolderEngine(Engine):
         threads: int,
     ) -> StoreQueryHits | StoreHits:
         """The nearest items to a code, or to each of several."""
-
-        def look(index: StoreIndex, rows: Rows | None = None) -> Any:
-            return index.nearest(codes, k, filter=rows, rerank=rerank, queries=queries, threads=threads)
-
+        asked = (codes, k, rerank, queries, threads)
         if not filter:
-            return self.search(look)
-        return self.search_in_step(
-            lambda connection, index: look(index, rows_for_nearest(connection, index, filter, codes, k))
-        )
+            return self.search(_nearest, asked)
+        return self.search_in_step(partial(_nearest_passing, filter, asked))
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
@@ -112,3 +102,23 @@ class FolderEngine(Engine):
     def stats(self) -> StoreStats:
         """How much there is of everything."""
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
+
+def _search(index: StoreIndex, asked: Asked, rows: Rows | None = None) -> Any:
+    codes, radius, limit, rerank, queries, threads = asked
+    return index.search(codes, radius, limit=limit, filter=rows, rerank=rerank, queries=queries, threads=threads)
+
+
+def _search_passing(filter: Filter, asked: Asked, connection: sqlite3.Connection, index: StoreIndex) -> Any:
+    codes, radius, *_ = asked
+    return _search(index, asked, rows_for_search(connection, index, filter, codes, radius))
+
+
+def _nearest(index: StoreIndex, asked: Asked, rows: Rows | None = None) -> Any:
+    codes, k, rerank, queries, threads = asked
+    return index.nearest(codes, k, filter=rows, rerank=rerank, queries=queries, threads=threads)
+
+
+def _nearest_passing(filter: Filter, asked: Asked, connection: sqlite3.Connection, index: StoreIndex) -> Any:
+    codes, k, *_ = asked
+    return _nearest(index, asked, rows_for_nearest(connection, index, filter, codes, k))

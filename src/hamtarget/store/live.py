@@ -15,16 +15,30 @@ from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.protocol import Progress
 from hamtarget.search import Embeddings, MultiIndex
+from hamtarget.search.row_names import RowNames
 from hamtarget.store.items import FIRST_NAMED_ROW, Record
 from hamtarget.store.results import StoreHit, StoreQueryHits
 from hamtarget.store.rows import changed_records, read_deleted, scan_records
 
 
 class StoreIndex(MultiIndex):
-    """A `MultiIndex` whose hits are those of a store."""
+    """A `MultiIndex` whose hits are those of a store.
 
+    Hits of a single query have ids if all of them are known; otherwise they are a plain tuple, and have row numbers.
+    """
+
+    names: RowNames
+    """Ids of its rows."""
     _hits_type = StoreQueryHits
     _hit_type = StoreHit
+
+    def _hold(self, core: Any, embeddings: Embeddings | None) -> None:
+        super()._hold(core, embeddings)
+        self.take_names(RowNames(FIRST_NAMED_ROW))
+
+    def take_names(self, names: RowNames) -> None:
+        """Nothing; the index has these names from now on."""
+        self.names, self._row_names = names, names.core
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +110,8 @@ class LiveIndex:
         """Nothing; this is then what `other` was."""
         with self.lock:
             self.begin()
+            # What is known of names stays known.
+            other.index.take_names(self.index.names)
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
             self.is_torn, self.is_saved = False, other.is_saved
             self.settle()

@@ -29,6 +29,7 @@ from hamtarget.store.settings import choose_settings
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
+_ONE_OF_BOTH = "query and code are both given or both missing; give one of them"
 
 
 class Store:
@@ -308,7 +309,9 @@ class Store:
         Raises:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
-        codes, vectors = self._queries(query, code, embedding, rerank)
+        codes, vectors = (code, embedding) if query is None else self._encode(query, code, embedding, rerank)
+        if codes is None:
+            raise InputError(_ONE_OF_BOTH)
         return self._engine.find(
             codes, radius, limit=limit, filter=filter, rerank=rerank, queries=vectors, threads=threads
         )
@@ -325,7 +328,9 @@ class Store:
         threads: int = 1,
     ) -> StoreQueryHits | StoreHits:
         """The `k` nearest items, exactly; all of them where there are fewer. For the rest see `search`."""
-        codes, vectors = self._queries(query, code, embedding, rerank)
+        codes, vectors = (code, embedding) if query is None else self._encode(query, code, embedding, rerank)
+        if codes is None:
+            raise InputError(_ONE_OF_BOTH)
         return self._engine.find_nearest(codes, k, filter=filter, rerank=rerank, queries=vectors, threads=threads)
 
     def near_duplicates(
@@ -361,14 +366,12 @@ class Store:
         """How much there is of everything."""
         return self._engine.stats()
 
-    def _queries(
+    def _encode(
         self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
     ) -> tuple[ArrayLike, ArrayLike | None]:
         """Codes and, if hits are to be re-ranked, embeddings of what is looked for."""
-        if (query is None) == (code is None):
-            raise InputError("query and code are both given or both missing; give one of them")
         if code is not None:
-            return code, embedding
+            raise InputError(_ONE_OF_BOTH)
         batch, one = as_batch(self.encoder, query)
         codes, made = encode(self.encoder, batch, None if rerank is None or embedding is not None else self.embeddings)
         return codes[0] if one else codes, made if embedding is None else embedding

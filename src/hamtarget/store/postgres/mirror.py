@@ -59,8 +59,8 @@ class Mirror:
         try:
             with translated(self._address), self._connections.one() as connection:
                 self._settings = open_tables(connection, self._address, read_only=True)
-            self._names = Names(self._connections.one, find_names)
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
+            self._names = Names(self._live.index.names, self._connections.one, find_names)
         except BaseException:
             self._connections.close()
             raise
