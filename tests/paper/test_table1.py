@@ -198,10 +198,13 @@ def test_tasks_never_mix_what_is_learned_from_with_what_is_searched():
     assert (whole.trained == (np.arange(500) < 300)).all()
     assert len(np.intersect1d(whole.database, whole.queries)) == 0
     held_out = held_out_task(source, n_rows=100, n_queries=20)
-    parts = [held_out.train, held_out.database, held_out.queries]
+    aside = held_out.database[~held_out.trained]
+    parts = [held_out.train, aside, held_out.queries]
     assert [len(part) for part in parts] == [200, 80, 20]
     assert len(np.unique(np.concatenate(parts))) == 300
     assert np.isin(np.concatenate(parts), source.trained).all()
+    assert np.isin(held_out.database[held_out.trained], held_out.train).all()
+    assert len(held_out.database) == 2 * len(aside)
     unseen = unseen_task(source)
     learned = set(source.labels[unseen.train])
     assert learned == {1, 2, 3, 4, 6, 7, 8, 9}

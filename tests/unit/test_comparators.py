@@ -228,18 +228,29 @@ def misfit(codes, cosines, likeness):
     return ((codes @ codes.T - wanted)[others] ** 2).sum()
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.3, 1.0])
-def test_codes_by_likeness_cannot_be_bettered_by_one_bit(likeness):
+def nearest(codes):
+    distance = (codes.shape[1] - codes @ codes.T) / 2
+    return distance[~np.eye(len(codes), dtype=bool)].min()
+
+
+@pytest.mark.parametrize("likeness", [0.0, 0.3, 1.0, 3.0])
+def test_codes_by_likeness_cannot_be_bettered_by_one_bit_or_a_swap(likeness):
     features = np.random.default_rng(3).normal(size=(12, 5))
     codes = codes_by_likeness(torch.from_numpy(features), 16, likeness=likeness).numpy().astype(np.float64)
     assert set(np.unique(codes)) == {-1.0, 1.0}
+    apart = nearest(codes)
+    assert apart >= nearest(max_min_codes(12, 16).numpy())
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     cosines = units @ units.T
     least = misfit(codes, cosines, likeness)
     for place in np.ndindex(codes.shape):
         codes[place] *= -1
-        assert misfit(codes, cosines, likeness) >= least - 1e-6
+        assert misfit(codes, cosines, likeness) >= least - 1e-6 or nearest(codes) < apart
         codes[place] *= -1
+    for one, other in np.ndindex(12, 12):
+        codes[[one, other]] = codes[[other, one]]
+        assert misfit(codes, cosines, likeness) >= least - 1e-6
+        codes[[one, other]] = codes[[other, one]]
 
 
 def test_like_classes_get_near_codes():
@@ -254,7 +265,7 @@ def test_like_classes_get_near_codes():
         assert torch.equal(codes, codes_by_likeness(features, 32, likeness=likeness))
         return ((32 - codes @ codes.T) / 2).numpy()[same].mean()
 
-    assert apart(2.0) + 2 < apart(0.5) < apart(0.0) - 2
+    assert apart(1.0) <= apart(0.5) < apart(0.0) - 1
 
 
 def test_a_class_of_which_nothing_is_known_is_like_none():

@@ -10,6 +10,8 @@ from hamtarget.errors import InputError, ShapeError
 
 # Random codes among which the greedy choice is made, for each class.
 _CANDIDATES = 64
+# What a change of a code has to gain at least; less is rounding.
+_LEAST_GAIN = 1e-9
 # Draws of a code that no other class has, before there can be too few of them.
 _MOST_DRAWS = 1000
 
@@ -77,19 +79,20 @@ def max_min_codes(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
     return torch.stack(chosen)
 
 
-def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 0.5, seed: int = 0) -> Tensor:
+def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 1.0, seed: int = 0) -> Tensor:
     """A code of +-1 for each class, (n_classes, n_bits): the more two classes look alike, the nearer their codes.
 
     Each bit then parts the classes by what can be seen in them, and is easier to learn than one that parts them at
-    random. The inner products of the codes are fitted, bit after bit and by single changes from `max_min_codes`, to the
-    cosines between the classes' features. These are brought to a mean of 0 and a spread of `likeness` times the root of
-    `n_bits`, which is that of random codes: the fit has to choose between likeness and distance.
+    random. No two codes are nearer to each other than the nearest two of `max_min_codes`, from which it starts. As long
+    as something is gained, two classes swap their codes or a code changes one bit. What is gained: inner products of
+    codes that are nearer to the cosines between the classes' features, which are brought to a mean of 0 and a spread
+    of `likeness` times the root of `n_bits` (1 is the spread of random codes).
 
     Args:
         class_features: of each class, (n_classes, columns), such as the mean of its rows, see `class_means`. A class
             of which nothing is known has zeros.
         n_bits: length of a code.
-        likeness: how near codes of like classes come; 0 keeps all codes as far apart as they can be.
+        likeness: how near codes of like classes are to come; 0 keeps all codes as far apart as they can be.
         seed: of the codes to start from.
 
     Raises:
@@ -101,21 +104,52 @@ def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 
         raise InputError(f"likeness is {likeness}; expected 0 or more")
     wanted = _standardized_cosines(class_features.double()) * likeness * n_bits**0.5
     codes = max_min_codes(len(class_features), n_bits, seed=seed).double()
-    changed = True
-    while changed:
-        changed = False
-        for bit in range(n_bits):
-            own = codes[:, bit]
-            # What the other bits leave for this one to explain.
-            left = wanted - (codes @ codes.T - torch.outer(own, own))
-            left.fill_diagonal_(0)
-            agreement = own * (left @ own)
-            while float(agreement.min()) < -1e-9:
-                flipped = int(agreement.argmin())
-                own[flipped] = -own[flipped]
-                agreement = own * (left @ own)
-                changed = True
+    while _swap(codes, wanted) + _flip(codes, wanted):
+        pass
     return codes.float()
+
+
+def _swap(codes: Tensor, wanted: Tensor) -> int:
+    """How many classes have swapped codes, each with the class with which most is gained."""
+    swaps = 0
+    for one in range(len(codes)):
+        products = _products(codes)
+        # Of the sum of wanted x products over all pairs, for a swap with each other class.
+        gain = (wanted[one] - wanted) * (products - products[one])
+        gain[:, one] = 0
+        gain.fill_diagonal_(0)
+        best = int(gain.sum(1).argmax())
+        if float(gain[best].sum()) > _LEAST_GAIN:
+            codes[[one, best]] = codes[[best, one]]
+            swaps += 1
+    return swaps
+
+
+def _flip(codes: Tensor, wanted: Tensor) -> int:
+    """How many bits have changed, none of which brings codes nearer than the nearest two of now."""
+    n_classes, n_bits = codes.shape
+    flips = 0
+    farthest_near = float((_products(codes) - n_bits * torch.eye(n_classes)).max())
+    for one, code in enumerate(codes):
+        while True:
+            others = codes * code
+            others[one] = 0
+            products = others.sum(1)
+            # The squared misfit grows by 4 a class, less what the change brings each product nearer to what is wanted.
+            gain = others.T @ (products - wanted[one]) - (n_classes - 1)
+            products[one] = -n_bits
+            gain[(products[:, None] - 2 * others).amax(0) > farthest_near] = 0
+            best = int(gain.argmax())
+            if float(gain[best]) <= _LEAST_GAIN:
+                break
+            code[best] = -code[best]
+            flips += 1
+    return flips
+
+
+def _products(codes: Tensor) -> Tensor:
+    """Inner products of different codes; 0 of a code with itself."""
+    return (codes @ codes.T).fill_diagonal_(0)
 
 
 def class_means(features: Tensor, labels: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
     short = task.n_bits <= 16
     own = {"radius": radii(task.n_bits), "dissimilar_weight": 50.0 if short else 200.0, "sharpness": 2.0, **setting}
     weight, scale = own.pop("proxy_weight", 0.0), own.pop("proxy_scale", None)
-    likeness = own.pop("likeness", 0.25 if short else 0.5)
+    likeness = own.pop("likeness", 1.0)
     pairs = HammingTargetLoss(task.n_bits, **own)
     if not weight:
         return pairs

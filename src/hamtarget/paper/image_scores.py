@@ -13,17 +13,17 @@ RANKS = 1000
 RADIUS = 2
 
 
-def scores(codes: RunCodes) -> dict[str, dict[str, Any]]:
+def scores(codes: RunCodes, *, ranks: int = RANKS) -> dict[str, dict[str, Any]]:
     """Figures for the whole database and, where part of it was learned from, for the part that was not.
 
-    Each part has `map` (MAP@1000, expected over random order of ties: the headline), `map_legacy` (ties in the order
-    of the database), and at radius 2 `precision` and `recall` over all queries together, `precision_per_query` and
-    `hits` a query.
+    Each part has `map` (MAP at so many ranks, expected over random order of ties: the headline), `map_legacy` (ties in
+    the order of the database), and at radius 2 `precision` and `recall` over all queries together,
+    `precision_per_query` and `hits` a query.
     """
     parts = {"database": np.ones(len(codes.database), dtype=bool)}
     if codes.trained.any():
         parts["never_trained"] = ~codes.trained
-    return {name: _scores_in(codes, rows) for name, rows in parts.items()}
+    return {name: _scores_in(codes, rows, ranks) for name, rows in parts.items()}
 
 
 def quick_map(codes: RunCodes, n_queries: int = 1000) -> float:
@@ -32,14 +32,14 @@ def quick_map(codes: RunCodes, n_queries: int = 1000) -> float:
     return mean_average_precision(codes.queries[:n_queries], codes.database, relevant, n_bits=codes.n_bits, k=RANKS)
 
 
-def _scores_in(codes: RunCodes, rows: Any) -> dict[str, Any]:
+def _scores_in(codes: RunCodes, rows: Any, ranks: int) -> dict[str, Any]:
     database = codes.database[rows]
     relevant = by_label(codes.query_labels, codes.database_labels[rows])
     curve = precision_recall_by_radius(codes.queries, database, relevant, n_bits=codes.n_bits, max_radius=RADIUS)
     return {
-        "map": mean_average_precision(codes.queries, database, relevant, n_bits=codes.n_bits, k=RANKS),
+        "map": mean_average_precision(codes.queries, database, relevant, n_bits=codes.n_bits, k=ranks),
         "map_legacy": mean_average_precision(
-            codes.queries, database, relevant, n_bits=codes.n_bits, k=RANKS, ties="database_order"
+            codes.queries, database, relevant, n_bits=codes.n_bits, k=ranks, ties="database_order"
         ),
         "precision": float(curve.precision[RADIUS]),
         "precision_per_query": float(curve.precision_per_query[RADIUS]),

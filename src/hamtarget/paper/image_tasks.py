@@ -107,15 +107,18 @@ def whole_task(source: LabelledImages) -> Task:
 
 
 def held_out_task(source: LabelledImages, *, n_rows: int = HELD_OUT, n_queries: int = HELD_OUT_QUERIES) -> Task:
-    """For choosing settings: only rows to learn from, the last of them kept aside as database and queries."""
+    """For choosing settings: only rows to learn from, the last of them kept aside as queries and half of the database.
+
+    The other half is learned from, as half of the table's database is.
+    """
     if not 0 < n_queries < n_rows < len(source.trained):
         raise InputError(
             f"{n_rows} rows kept aside, {n_queries} of them queries, of {len(source.trained)} to learn from; "
             "expected some of each"
         )
     kept, aside = source.trained[:-n_rows], source.trained[-n_rows:]
-    database = aside[n_queries:]
-    return Task("held_out", kept, database, aside[:n_queries], np.zeros(len(database), dtype=bool), source)
+    database = np.concatenate([aside[n_queries:], kept[: n_rows - n_queries]])
+    return Task("held_out", kept, database, aside[:n_queries], np.isin(database, kept), source)
 
 
 def unseen_task(source: LabelledImages) -> Task:
