@@ -6,8 +6,9 @@
 
 The first form fine-tunes the whole network for a few epochs. Every method and length has the same 14 trials: two
 choices of what its loss has to set, times two rates of the backbone; then, each time from the best so far, higher rates
-of the head, smaller groups, four more choices of the loss, and other rates of the backbone. The second takes the best
-settings with and without codes of classes that follow the likeness of the classes. The third trains a linear head on
+of the head, smaller groups, four more choices of the loss, and other rates of the backbone. The second takes the
+best settings with and without what HDT has beside its loss: proxies that follow the likeness of classes, codes drawn to
+those of classes. The third trains a linear head on
 frozen features of the backbone, which are computed once and kept: two choices of the loss times two rates of the head.
 None looks at the queries: of the 10,000 rows to learn from, 8,000 are trained on and 500 are the queries; the database
 is the other 1,500 and as many that are trained on. MAP counts the first twentieth of it, as 1,000 are of the table's.
@@ -50,6 +51,7 @@ Stage = Callable[[Setting], list[Setting]]
 RATES = (1e-3, 3e-3)
 BACKBONE_RATES = (0.02, 0.05)
 PROXY_WEIGHTS = (4.0, 12.0)
+PULL = 0.5
 LOSSES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "HDT": lambda n_bits: [{"dissimilar_weight": 200.0}, {"dissimilar_weight": 50.0}],
     "DBR": lambda n_bits: [{"slope": 1.0}, {"slope": 0.5}],
@@ -86,10 +88,11 @@ RANKED_SHARE = 0.05
 
 
 def tuning_stages(method: str, n_bits: int) -> list[Stage]:
-    """Trials of the first form; HDT has a pull toward class proxies in them, as strong as one of two weights."""
+    """Trials of the first form; HDT has class proxies in them, of one of two weights, and codes drawn to theirs."""
     losses = [{"proxy_weight": weight} for weight in PROXY_WEIGHTS] if method == "HDT" else LOSSES[method](n_bits)
+    pull = PULL if method == "HDT" else 0.0
     return [
-        lambda _: [Setting(backbone_rate=rate, loss=loss) for loss in losses for rate in BACKBONE_RATES],
+        lambda _: [Setting(backbone_rate=rate, pull=pull, loss=loss) for loss in losses for rate in BACKBONE_RATES],
         lambda best: [_head_faster(best, 2.0), _head_faster(best, 4.0)],
         lambda best: [replace(best, group_size=size) for size in (2, 1)],
         lambda best: [_changed(best, change) for change in CHANGES[method](n_bits)],
@@ -97,10 +100,12 @@ def tuning_stages(method: str, n_bits: int) -> list[Stage]:
     ]
 
 
-def ablation_stages(base: Setting) -> list[Stage]:
-    """Trials of the second form: the setting as it is, without the likeness of classes, and the other way round."""
-    changes: list[dict[str, Any]] = [{"likeness": base.loss.get("likeness") or 1.0}, {"likeness": None}]
-    return [lambda _: [_changed(base, change) for change in changes]]
+def ablation_stages(method: str, base: Setting) -> list[Stage]:
+    """Trials of the second form: what HDT has is taken from it, and given to others."""
+    settings = [base, replace(base, pull=0.0 if base.pull else PULL)]
+    if method in ("HDT", "OrthoHash"):
+        settings.append(_changed(base, {"likeness": None if method == "HDT" else 1.0}))
+    return [lambda _: settings]
 
 
 def _head_faster(setting: Setting, factor: float) -> Setting:
@@ -261,7 +266,7 @@ def main() -> None:
         for n_bits in given.bits:
             for method in given.methods:
                 if given.ablate:
-                    stages = ablation_stages(found.get((method, n_bits), chosen_setting(method, n_bits)))
+                    stages = ablation_stages(method, found.get((method, n_bits), chosen_setting(method, n_bits)))
                 else:
                     stages = (tuning_stages if given.fine_tune else head_stages)(method, n_bits)
                 trials.search(method, n_bits, stages)

@@ -9,13 +9,11 @@ import torch
 from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
-from hamtarget.codes import distances, pack
 from hamtarget.data import ImageData, ImageSet, fashion_sample
-from hamtarget.decoding import decode
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.learn import FineTuner, SmallResNet, one_thread
 from hamtarget.metrics import by_label, mean_average_precision
-from hamtarget.paper import image_lookup, table1
+from hamtarget.paper import table1
 from hamtarget.paper.image_bench import ImageBench
 from hamtarget.paper.image_methods import METHODS, NAMES, Setting
 from hamtarget.paper.image_runs import Run, RunCodes, is_kept, kept_runs, save_run
@@ -153,10 +151,10 @@ def test_codes_come_back_as_they_were(tmp_path):
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, (9, 4)).astype(np.uint8)
     rows = random.integers(0, 9, (9, 2), dtype=np.uint8)
-    codes = RunCodes(16, rows, rows[:4], labels, labels[:4], labels[:, 0] > 0, rows[:3])
+    codes = RunCodes(16, rows, rows[:4], labels, labels[:4], labels[:, 0] > 0)
     save_run(run_of("LSH"), tmp_path, {"a": 1}, codes)
     again = RunCodes.load(tmp_path / f"{run_of('LSH').name}.npz")
-    for name in ("database", "queries", "database_labels", "query_labels", "trained", "class_codes"):
+    for name in ("database", "queries", "database_labels", "query_labels", "trained"):
         assert np.array_equal(getattr(again, name), getattr(codes, name))
 
 
@@ -240,13 +238,26 @@ def test_other_tasks_are_learned(task, tmp_path):
         "mosaic": lambda s: mosaic_task(s, sizes={"train": 400, "database": 200, "query": 50}),
     }
     bench = ImageBench(lambda: sample_images(1200, 200, 800), make_tuner, tasks=tasks)
-    by_proxies = Setting(**SETTING, loss={**HDT, "proxy_weight": 4.0})
+    by_proxies = Setting(**SETTING, pull=0.5, loss={**HDT, "proxy_weight": 4.0})
     facts, codes = bench.do(run_of("HDT", task=task, epochs=1, setting=by_proxies))
     assert "proxy_weight=4.0" in facts["loss"]
-    assert len(codes.class_codes) == (8 if task == "unseen" else 0)
     assert "never_trained" not in scores(codes)
     assert facts["steps"] == (6 if task == "unseen" else 4)
     assert codes.query_labels.ndim == (1 if task == "unseen" else 2)
+
+
+def test_codes_are_drawn_to_classes_only_where_all_were_learned_from(bench):
+    assert whole_task(bench.images).is_closed
+    assert held_out_task(bench.images, n_rows=100, n_queries=20).is_closed
+    assert not unseen_task(bench.images).is_closed
+    plain = run_of("CSQ", epochs=1)
+    found = {}
+    for pull in (0.0, 50.0):
+        _, codes = bench.do(replace(plain, setting=replace(plain.setting, pull=pull)))
+        found[pull] = len(np.unique(codes.database, axis=0))
+    assert found[50.0] < 0.7 * found[0.0]
+    with pytest.raises(InputError, match="DHN has no codes of classes"):
+        bench.do(replace(run_of("DHN", epochs=1), setting=replace(plain.setting, pull=0.5)))
 
 
 def test_images_are_decoded_with_their_rows():
@@ -263,39 +274,3 @@ def test_images_are_decoded_with_their_rows():
     assert np.array_equal(loaded.labels[:5], sample.labels[[0, 1, 2, 4, 5]])
     with pytest.raises(InputError, match="s has images without labels"):
         load_images(ImageData(database, database, ImageSet(images), "s"), 28)
-
-
-def clusters(seed, n_rows):
-    """Rows around four class codes of 64 bits, some of them far away, as a run gives them."""
-    classes = np.random.default_rng(0).integers(0, 2, (4, 64), dtype=np.uint8)
-    random = np.random.default_rng(seed)
-    labels = random.integers(0, 4, n_rows)
-    flips = random.random((n_rows, 64)) < random.choice([0.03, 0.5], (n_rows, 1))
-    codes = pack(classes[labels] ^ flips)
-    rows = codes[10:]
-    return RunCodes(64, rows, codes[:10], labels[10:], labels[:10], np.zeros(len(rows), dtype=bool), pack(classes))
-
-
-def test_look_ups_are_decoded_as_far_as_rows_kept_aside_allow(tmp_path):
-    setting = Setting()
-    for task, seed in (("held_out", 1), ("whole", 2)):
-        save_run(run := Run("HDT", 64, task, setting, 1, 64), tmp_path, {"run": run.description()}, clusters(seed, 400))
-    (record,) = image_lookup.write_lookup(tmp_path, tmp_path)
-    assert json.loads((tmp_path / "lookup.json").read_text())["records"] == [record]
-    aside, whole = clusters(1, 400), clusters(2, 400)
-
-    def found(codes, within):
-        queries, database = (
-            decode(rows, codes.class_codes, 64, within=within) for rows in (codes.queries, codes.database)
-        )
-        near = distances(queries, database, 64) <= 2
-        right = codes.query_labels[:, None] == codes.database_labels
-        return (near & right).sum() / max(1, near.sum()), (near & right).sum() / right.sum()
-
-    allowed = [within for within in range(17) if found(aside, within)[0] >= 0.9]
-    assert record["within"] == max(allowed, key=lambda within: found(aside, within)[1])
-    assert tuple(record["decoded"].values()) == pytest.approx(found(whole, record["within"]))
-    assert record["decoded"]["recall"] > 2 * record["plain"]["recall"]
-    assert "HDT" in image_lookup.text([record])
-    assert image_lookup.text([]) == ""
-    assert image_lookup.lookup_records([]) == []

@@ -21,6 +21,7 @@ from hamtarget.learn import (
     Neighbors,
     OrthoHashLoss,
     ProxyLoss,
+    ProxyPull,
     TrainingOptions,
     class_means,
     codes_by_likeness,
@@ -304,6 +305,36 @@ def test_proxies_and_codes_start_where_they_are_told():
     for build in (lambda: OrthoHashLoss(N, CLASSES, codes=codes[1:]), lambda: ProxyLoss(pairs, 3, proxies=codes)):
         with pytest.raises(ShapeError, match="have shape"):
             build()
+
+
+def naive_pull(logits, proxies, weight, scale):
+    pulled = []
+    for row in logits:
+        direction = row / np.linalg.norm(row)
+        chances = np.exp([scale * direction @ proxy / np.linalg.norm(proxy) for proxy in proxies])
+        code = sum(chance * np.sign(proxy) for chance, proxy in zip(chances / chances.sum(), proxies, strict=True))
+        pulled.append(direction * math.sqrt(N) + weight * code)
+    return np.array(pulled)
+
+
+def test_a_pull_draws_logits_to_the_codes_of_near_classes():
+    logits, _ = batch(9)
+    proxies = torch.from_numpy(np.random.default_rng(9).normal(size=(CLASSES, N)))
+    model = torch.nn.Identity()
+    found = ProxyPull(model, proxies, weight=0.7, scale=3.0)(torch.from_numpy(logits))
+    np.testing.assert_allclose(found.numpy(), naive_pull(logits, proxies.numpy(), 0.7, 3.0), rtol=1e-5, atol=1e-5)
+    near = proxies + 0.3 * torch.randn(CLASSES, N, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ProxyPull(model, proxies, weight=100.0, scale=100.0)(near).sign(), proxies.sign().float())
+    assert torch.equal(ProxyPull(model, proxies, weight=0.0)(near).sign(), near.sign().float())
+    with pytest.raises(InputError, match="weight is -1 and scale 20.0; expected 0 or more"):
+        ProxyPull(model, proxies, weight=-1)
+    with pytest.raises(ShapeError, match=r"proxies have shape \(16,\)"):
+        ProxyPull(model, proxies[0])
+
+
+def test_losses_by_label_tell_the_codes_of_their_classes():
+    for loss in (CSQLoss(N, CLASSES), DBRLoss(N, CLASSES), OrthoHashLoss(N, CLASSES), ProxyLoss(DHNLoss(N), CLASSES)):
+        assert loss.class_codes.shape == (CLASSES, N)
 
 
 def all_losses(steps):

@@ -10,7 +10,7 @@ import pytest
 import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
-GROUND = {"codes", "decoding", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
+GROUND = {"codes", "errors", "expected_precision", "files", "metrics", "onnx_file", "planning", "protocol"}
 MAY_IMPORT = {
     **{name: GROUND for name in GROUND},
     "_native": set(),

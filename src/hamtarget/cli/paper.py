@@ -71,7 +71,6 @@ def table1(
     table1.png, and shows the table beside the paper's.
     """
     from hamtarget.errors import InputError
-    from hamtarget.paper import image_lookup
     from hamtarget.paper import table1 as table
     from hamtarget.paper.image_bench import open_bench
     from hamtarget.paper.image_table import text
@@ -88,7 +87,6 @@ def table1(
         if left:
             typer.echo(f"{len(left)} runs are left; call again for them.", err=True)
     typer.echo(text(table.write_table1(out / "runs", out)), nl=False)
-    typer.echo(image_lookup.text(image_lookup.write_lookup(out / "runs", out)), nl=False)
 
 
 @app.command(epilog="Example: hamtarget paper figure3 --runs results/table1/runs --out results/table1")

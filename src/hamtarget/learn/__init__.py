@@ -32,6 +32,7 @@ from hamtarget.learn.orthohash import OrthoHashLoss
 from hamtarget.learn.pair_loss import PairLoss
 from hamtarget.learn.probing import ProbingLoss
 from hamtarget.learn.proxies import ProxyLoss
+from hamtarget.learn.pull import ProxyPull
 from hamtarget.learn.resnet50 import ResNet50
 from hamtarget.learn.shipped import shipped_encoder
 from hamtarget.learn.similarity import Custom, Labels, MultiLabels, Neighbors, Pairs, Similarity, nearest_neighbors
@@ -67,6 +68,7 @@ __all__ = [
     "ProbingLoss",
     "Progress",
     "ProxyLoss",
+    "ProxyPull",
     "ResNet50",
     "Resize",
     "Similarity",

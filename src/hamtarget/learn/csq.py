@@ -43,6 +43,11 @@ class CSQLoss(LabelLoss):
         coin = torch.randint(0, 2, (n_bits,), generator=generator).float() * 2 - 1
         self.register_buffer("undecided", coin, persistent=False)
 
+    @property
+    def class_codes(self) -> Tensor:
+        """The centres."""
+        return self.centers
+
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         wanted = majority(labels.to(logits.dtype), self.centers.to(logits.dtype), self.undecided)
         # (tanh u + 1) / 2 is the sigmoid of 2 u.

@@ -37,6 +37,11 @@ class DBRLoss(LabelLoss):
         self.register_buffer("codes", codes[:-1], persistent=False)
         self.register_buffer("undecided", codes[-1], persistent=False)
 
+    @property
+    def class_codes(self) -> Tensor:
+        """The codes."""
+        return self.codes
+
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         wanted = majority(labels.to(logits.dtype), self.codes.to(logits.dtype), self.undecided)
         cost = (torch.tanh(self.slope * logits) - wanted).pow(2).mean()

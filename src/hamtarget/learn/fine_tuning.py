@@ -125,7 +125,7 @@ class FineTuner:
         speed = (last_step - first_step) * options.batch_size / (last - first) if last > first else 0.0
         return FineTuned(model, time.perf_counter() - started, speed)
 
-    def codes(self, model: HashModel, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def codes(self, model: nn.Module, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Packed codes of some rows."""
         return np.concatenate([HashHead.codes(logits).cpu().numpy() for logits in self._outputs(model, rows)])
 

@@ -26,6 +26,11 @@ class LabelLoss(BatchLoss):
             raise InputError(f"n_labels is {n_labels}; expected 1 or more")
         self.n_labels = n_labels
 
+    @property
+    def class_codes(self) -> Tensor:
+        """What rows of each class aim at, (n_labels, n_bits); a code is its signs."""
+        raise NotImplementedError
+
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
         """Labels of the items, (b, n_labels)."""
         return similarity.labels(items)

@@ -53,6 +53,11 @@ class OrthoHashLoss(LabelLoss):
         own = hadamard_centers(n_labels, n_bits, seed=seed) if codes is None else codes.clone()
         self.register_buffer("codes", own, persistent=False)
 
+    @property
+    def class_codes(self) -> Tensor:
+        """The codes."""
+        return self.codes
+
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         cost = cosine_cross_entropy(logits, labels, self.codes, scale=self.scale, margin=self.margin)
         return self._report(cost, logits, labels, similar=cost)

@@ -64,6 +64,11 @@ class ProxyLoss(LabelLoss):
         """Prepare the pair loss."""
         self.pair_loss.at_step(step)
 
+    @property
+    def class_codes(self) -> Tensor:
+        """The proxies."""
+        return self.proxies
+
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         pairs = self.pair_loss._terms(logits, labels @ labels.T > 0)
         pull = cosine_cross_entropy(logits, labels, self.proxies, scale=self.scale, margin=self.margin)

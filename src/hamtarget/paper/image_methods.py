@@ -32,6 +32,7 @@ class Setting:
         learning_rate: highest rate of the head.
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
+        pull: of codes to those of classes once the model is trained, see `ProxyPull`; 0: none.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
             `proxy_weight` and `proxy_scale`, too: see `ProxyLoss`. Its proxies, and the codes of OrthoHash where it is
             given, are of this `likeness`: see `codes_by_likeness`.
@@ -41,6 +42,7 @@ class Setting:
     backbone_rate: float = 0.05
     batch_size: int = 256
     group_size: int = 4
+    pull: float = 0.0
     loss: Mapping[str, Any] = field(default_factory=dict)
 
 

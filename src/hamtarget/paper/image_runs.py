@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from hamtarget.baselines import ITQ, LSH
-from hamtarget.decoding import majority_codes
-from hamtarget.errors import CorruptFileError
+from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.files import write_atomically
-from hamtarget.learn import TrainingOptions, class_means
+from hamtarget.learn import BatchLoss, LabelLoss, ProxyPull, TrainingOptions, class_means
 from hamtarget.learn.fine_tuning import FineTuner
 from hamtarget.learn.similarity import as_similarity
 from hamtarget.paper.image_methods import METHODS, LossTask, Setting
@@ -81,7 +80,6 @@ class RunCodes:
         database, queries: packed codes.
         database_labels, query_labels: (rows,) class numbers or (rows, labels) of 0 and 1.
         trained: whether each row of the database was learned from.
-        class_codes: packed, of what was learned from, see `majority_codes`; none where rows have several labels.
     """
 
     n_bits: int
@@ -90,7 +88,6 @@ class RunCodes:
     database_labels: NDArray[Any]
     query_labels: NDArray[Any]
     trained: NDArray[np.bool_]
-    class_codes: NDArray[np.uint8]
 
     def save(self, path: Path) -> None:
         """Write them to an npz file."""
@@ -103,7 +100,6 @@ class RunCodes:
             database_labels=self.database_labels.astype(np.uint8),
             query_labels=self.query_labels.astype(np.uint8),
             trained=self.trained,
-            class_codes=self.class_codes,
         )
         write_atomically(path, content.getvalue())
 
@@ -123,7 +119,6 @@ class RunCodes:
                     kept["database_labels"],
                     kept["query_labels"],
                     kept["trained"],
-                    kept["class_codes"],
                 )
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise CorruptFileError(f"{path} does not hold the codes of a run: {error}; delete it") from error
@@ -174,7 +169,6 @@ def do_run(
         labels[task.database],
         labels[task.queries],
         task.trained,
-        facts.pop("class_codes"),
     )
     facts |= {"run": run.description(), "provenance": provenance(seed=run.seed)}
     return facts, codes
@@ -221,7 +215,8 @@ def _trained(
         progress=None if progress is None else lambda state: progress(state.step, options.steps),
     )
     start = time.perf_counter()
-    database, queries = tuner.codes(tuned.model, task.database), tuner.codes(tuned.model, task.queries)
+    network = _pulled(tuned.model, loss, run, task)
+    database, queries = tuner.codes(network, task.database), tuner.codes(network, task.queries)
     seconds = time.perf_counter() - start
     return {
         "steps": options.steps,
@@ -231,7 +226,6 @@ def _trained(
         "loss": loss.extra_repr(),
         "database": database,
         "queries": queries,
-        "class_codes": _class_codes(run, task, tuner.codes(tuned.model, task.train)),
     }
 
 
@@ -243,13 +237,16 @@ def _fitted(run: Run, task: Task, features: NDArray[np.float32]) -> dict[str, An
         "training_seconds": seconds,
         "database": encoder.encode(features[task.database]),
         "queries": encoder.encode(features[task.queries]),
-        "class_codes": _class_codes(run, task, encoder.encode(features[task.train])),
     }
 
 
-def _class_codes(run: Run, task: Task, trained: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    labels = task.source.labels[task.train]
-    return majority_codes(trained, labels, run.n_bits) if labels.ndim == 1 else trained[:0]
+def _pulled(model: nn.Module, loss: BatchLoss, run: Run, task: Task) -> nn.Module:
+    """The model with its codes drawn to those of classes, if that is set and all that is searched is of these."""
+    if not run.setting.pull or not task.is_closed:
+        return model
+    if not isinstance(loss, LabelLoss):
+        raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {run.setting.pull}")
+    return ProxyPull(model, loss.class_codes, weight=run.setting.pull)
 
 
 def _means_of_classes(task: Task, features: NDArray[np.float32]) -> Tensor:

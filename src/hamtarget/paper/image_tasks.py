@@ -66,6 +66,12 @@ class Task:
     source: LabelledImages
 
     @property
+    def is_closed(self) -> bool:
+        """Whether all that is searched is of classes that are learned from, one class a row."""
+        labels = self.source.labels
+        return labels.ndim == 1 and bool(np.isin(labels[self.database], labels[self.train]).all())
+
+    @property
     def n_labels(self) -> int:
         """How many labels the rows to learn from have."""
         labels = self.source.labels

@@ -18,8 +18,6 @@ from typing import Any
 
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.paper.image_bench import ImageBench, open_bench
-from hamtarget.paper.image_lookup import LOOKUP_BITS, LOOKUP_METHODS, write_lookup
-from hamtarget.paper.image_lookup import text as lookup_text
 from hamtarget.paper.image_methods import (
     LENGTHS,
     METHODS,
@@ -36,12 +34,10 @@ from hamtarget.paper.image_table import draw, text
 from hamtarget.paper.image_tasks import TASKS
 from hamtarget.paper.provenance import provenance, write_json
 
-# Runs beside the table itself: classes that were not learned from, pictures with several labels, rows kept aside.
+# Runs beside the table itself: classes that were not learned from, and pictures with several labels.
 _BESIDE = {
     "unseen": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
     "mosaic": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
-    # To choose how far codes are decoded, see image_lookup.
-    "held_out": (LOOKUP_BITS, LOOKUP_METHODS),
 }
 # Methods that are trained with more than one seed, where several are asked for.
 _SEEDED = ("HDT", "DBR", "OrthoHash")
@@ -237,7 +233,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"{len(left)} runs left" if left else "all runs are done")
         if not given.train_only:
             sys.stdout.write(text(write_table1(given.out / "runs", given.out, tell=_say)))
-            sys.stdout.write(lookup_text(write_lookup(given.out / "runs", given.out)))
     except HamtargetError as error:
         _say(f"error: {error}")
         return 2
