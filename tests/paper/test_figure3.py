@@ -17,7 +17,7 @@ def random_codes(n_bits, seed):
     centres = random.integers(0, 256, (3, n_bits // 8), dtype=np.uint8)
     noise = np.packbits(random.random((90, n_bits)) < 0.1, axis=1)
     codes = centres[labels] ^ noise
-    return RunCodes(n_bits, codes[:60], codes[60:], labels[:60], labels[60:], np.arange(60) < 30, centres)
+    return RunCodes(n_bits, codes[:60], codes[60:], labels[:60], labels[60:], np.arange(60) < 30)
 
 
 @pytest.fixture

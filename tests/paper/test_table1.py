@@ -173,7 +173,14 @@ def test_the_plan_holds_every_cell_in_the_order_of_its_weight():
     assert [run.name for run in letter] == [f"HDT-paper-{n_bits}-whole-seed0" for n_bits in (16, 32, 64)]
     assert {"radius": 2, "dissimilar_weight": 2000.0, "probability": "angle"}.items() <= letter[0].setting.loss.items()
     everything = [run.name for run in table1.Plan(setting="all").runs()]
-    assert everything == [run.name for run in [*table1.Plan().runs(), *letter]]
+    swapped = table1.Plan(setting="swapped", lengths=(16,)).runs()
+    assert [run.name for run in swapped] == [
+        f"{name}-16-whole-seed0" for name in ("HDT-plain", "DBR-pulled", "CSQ-pulled", "OrthoHash-pulled")
+    ]
+    assert [run.setting.pull for run in swapped] == [0.0, 0.5, 0.5, 0.5]
+    assert "guide_bits" not in swapped[0].setting.loss
+    swapped = table1.Plan(setting="swapped").runs()
+    assert everything == [run.name for run in [*table1.Plan().runs(), *letter, *swapped]]
 
 
 @pytest.mark.parametrize(
@@ -238,9 +245,10 @@ def test_other_tasks_are_learned(task, tmp_path):
         "mosaic": lambda s: mosaic_task(s, sizes={"train": 400, "database": 200, "query": 50}),
     }
     bench = ImageBench(lambda: sample_images(1200, 200, 800), make_tuner, tasks=tasks)
-    by_proxies = Setting(**SETTING, pull=0.5, loss={**HDT, "proxy_weight": 4.0})
+    by_proxies = Setting(**SETTING, pull=0.5, loss={**HDT, "proxy_weight": 4.0, "guide_bits": 24})
     facts, codes = bench.do(run_of("HDT", task=task, epochs=1, setting=by_proxies))
-    assert "proxy_weight=4.0" in facts["loss"]
+    assert "guide: n_bits=24" in facts["loss"]
+    assert codes.database.shape[1] == codes.queries.shape[1] == 2
     assert "never_trained" not in scores(codes)
     assert facts["steps"] == (6 if task == "unseen" else 4)
     assert codes.query_labels.ndim == (1 if task == "unseen" else 2)

@@ -12,6 +12,7 @@ from hamtarget.learn import (
     DBRLoss,
     DenseNet,
     DHNLoss,
+    GuidedLoss,
     HammingTargetLoss,
     HashModel,
     HashNetLoss,
@@ -330,6 +331,45 @@ def test_a_pull_draws_logits_to_the_codes_of_near_classes():
         ProxyPull(model, proxies, weight=-1)
     with pytest.raises(ShapeError, match=r"proxies have shape \(16,\)"):
         ProxyPull(model, proxies[0])
+
+
+def test_a_guide_tells_classes_and_is_no_part_of_the_code():
+    logits, _ = batch(11)
+    proxies = torch.from_numpy(np.random.default_rng(11).normal(size=(CLASSES, N)))
+    short = ProxyPull(torch.nn.Identity(), proxies, n_bits=8, weight=0.7, scale=3.0)(torch.from_numpy(logits))
+    assert short.shape == (B, 8)
+    for row, found in zip(logits, short.numpy(), strict=True):
+        cosines = [row @ proxy / np.linalg.norm(row) / np.linalg.norm(proxy) for proxy in proxies.numpy()]
+        chances = np.exp(3 * np.array(cosines)) / np.exp(3 * np.array(cosines)).sum()
+        own = row[:8] / np.linalg.norm(row[:8]) * math.sqrt(8)
+        np.testing.assert_allclose(found, own + 0.7 * chances @ np.sign(proxies.numpy()[:, :8]), atol=1e-5)
+    for n_bits in (0, N + 1):
+        with pytest.raises(InputError, match=f"n_bits is {n_bits}; expected 1 to 16"):
+            ProxyPull(torch.nn.Identity(), proxies, n_bits=n_bits)
+
+
+def test_a_guided_loss_is_that_of_the_code_and_that_of_its_guide():
+    logits, labels = batch(12)
+    longer = np.concatenate([logits, -logits, logits**2], axis=1)
+    code, guide = CSQLoss(N, CLASSES), OrthoHashLoss(2 * N, CLASSES)
+    loss = GuidedLoss(code, guide, guide_weight=0.3)
+    target = one_hot(labels)
+    assert loss.n_bits == 3 * N
+    expected = value(code, logits, target) + 0.3 * value(guide, longer[:, N:], target)
+    assert value(loss, longer, target) == pytest.approx(expected)
+    assert torch.equal(loss.class_codes, torch.cat([code.class_codes, guide.class_codes], dim=1))
+    terms = loss(torch.from_numpy(longer), target)
+    assert terms.similar == code(torch.from_numpy(logits), target).similar
+    assert terms.diagnostics() == code.diagnostics(torch.from_numpy(logits), target)
+    assert "guide_weight=0.3" in loss.extra_repr()
+    changing = GuidedLoss(code, ProxyLoss(HashNetLoss(N, steps=4), CLASSES))
+    before = value(changing, longer[:, : 2 * N], target)
+    changing.at_step(3)
+    assert value(changing, longer[:, : 2 * N], target) != before
+    with pytest.raises(InputError, match="the guide has 3 labels; expected 5"):
+        GuidedLoss(code, CSQLoss(N, 3))
+    with pytest.raises(InputError, match="guide_weight is -1"):
+        GuidedLoss(code, guide, guide_weight=-1)
 
 
 def test_losses_by_label_tell_the_codes_of_their_classes():

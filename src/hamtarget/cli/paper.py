@@ -58,7 +58,9 @@ def table1(
     tasks: Annotated[
         list[str] | None, typer.Option(help="Only this task: whole, unseen (classes) or mosaic; repeatable.")
     ] = None,
-    setting: Annotated[str, typer.Option(help="chosen; paper: HDT to the letter; or all.")] = "chosen",
+    setting: Annotated[
+        str, typer.Option(help="chosen; paper: HDT to the letter; swapped: its pull given to others; or all.")
+    ] = "chosen",
     size: Annotated[int, typer.Option(min=64, metavar="N", help="Pixels of a side that the network sees.")] = 224,
     epochs: Annotated[float, typer.Option(metavar="E", help="How often each image is seen.")] = 6.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds of the methods compared most closely.")] = 1,

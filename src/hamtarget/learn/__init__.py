@@ -21,6 +21,7 @@ from hamtarget.learn.dhn import DHNLoss
 from hamtarget.learn.distributed import gather_rows
 from hamtarget.learn.encoder import HashEncoder, available_device
 from hamtarget.learn.fine_tuning import FineTuner
+from hamtarget.learn.guided import GuidedLoss
 from hamtarget.learn.hashnet import HashNetLoss
 from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss
@@ -51,6 +52,7 @@ __all__ = [
     "DenseNet",
     "FineTuner",
     "GroupBatchSampler",
+    "GuidedLoss",
     "HammingTargetLoss",
     "HashEncoder",
     "HashHead",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hamtarget.learn import (
     CSQLoss,
     DBRLoss,
     DHNLoss,
+    GuidedLoss,
     HammingTargetLoss,
     HashNetLoss,
     OrthoHashLoss,
@@ -34,8 +35,8 @@ class Setting:
         batch_size, group_size: see `TrainingOptions`.
         pull: of codes to those of classes once the model is trained, see `ProxyPull`; 0: none.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
-            `proxy_weight` and `proxy_scale`, too: see `ProxyLoss`. Its proxies, and the codes of OrthoHash where it is
-            given, are of this `likeness`: see `codes_by_likeness`.
+            `proxy_weight`, `proxy_scale` (see `ProxyLoss`), `likeness` of its proxies (see `codes_by_likeness`) and
+            `guide_bits` (length of a guide, see `GuidedLoss`), too.
     """
 
     learning_rate: float = 2e-3
@@ -88,21 +89,17 @@ def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
     short = task.n_bits <= 16
     own = {"radius": radii(task.n_bits), "dissimilar_weight": 50.0 if short else 200.0, "sharpness": 2.0, **setting}
     weight, scale = own.pop("proxy_weight", 0.0), own.pop("proxy_scale", None)
-    likeness = own.pop("likeness", 1.0)
+    likeness, guide_bits = own.pop("likeness", 1.0), own.pop("guide_bits", 0)
     pairs = HammingTargetLoss(task.n_bits, **own)
     if not weight:
         return pairs
-    return ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=_like(task, likeness), scale=scale)
-
-
-def _orthohash(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
-    own = dict(setting)
-    codes = _like(task, own.pop("likeness", None))
-    return OrthoHashLoss(task.n_bits, task.n_labels, codes=codes, **own)
-
-
-def _like(task: LossTask, likeness: float | None) -> Tensor | None:
-    return None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
+    proxies = None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
+    loss = ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=proxies, scale=scale)
+    if not guide_bits:
+        return loss
+    # As it is by default at its own length, but for what is of classes.
+    guide = _hdt(replace(task, n_bits=guide_bits), {"proxy_weight": weight, "likeness": likeness})
+    return GuidedLoss(loss, guide)
 
 
 _ALL = (
@@ -111,7 +108,7 @@ _ALL = (
     Method("HashNet", False, lambda task, setting: HashNetLoss(task.n_bits, steps=task.steps, **setting)),
     Method("DHN", False, lambda task, setting: DHNLoss(task.n_bits, **setting)),
     Method("CSQ", False, lambda task, setting: CSQLoss(task.n_bits, task.n_labels, **setting)),
-    Method("OrthoHash", True, _orthohash),
+    Method("OrthoHash", True, lambda task, setting: OrthoHashLoss(task.n_bits, task.n_labels, **setting)),
 )
 METHODS = {method.name: method for method in _ALL}
 # Signs of a linear map of the backbone's features, which is not trained.

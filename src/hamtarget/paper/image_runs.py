@@ -47,7 +47,7 @@ class Run:
         epochs: how often each image to learn from is seen, on average; the same for every method.
         size: pixels of a side that the network sees.
         seed: of the head's first weights, of batches and of augmentation.
-        variant: what tells it from the method's ordinary run: "paper", or "".
+        variant: what tells it from the method's ordinary run: "paper", "plain", "pulled", or "".
     """
 
     method: str
@@ -242,11 +242,13 @@ def _fitted(run: Run, task: Task, features: NDArray[np.float32]) -> dict[str, An
 
 def _pulled(model: nn.Module, loss: BatchLoss, run: Run, task: Task) -> nn.Module:
     """The model with its codes drawn to those of classes, if that is set and all that is searched is of these."""
-    if not run.setting.pull or not task.is_closed:
+    weight = run.setting.pull if task.is_closed else 0.0
+    if not weight and loss.n_bits == run.n_bits:
         return model
     if not isinstance(loss, LabelLoss):
-        raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {run.setting.pull}")
-    return ProxyPull(model, loss.class_codes, weight=run.setting.pull)
+        raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {weight}")
+    # Without weight it only leaves out the logits of a guide.
+    return ProxyPull(model, loss.class_codes, n_bits=run.n_bits, weight=weight)
 
 
 def _means_of_classes(task: Task, features: NDArray[np.float32]) -> Tensor:

@@ -21,7 +21,10 @@ PAPER = {
     "LSH": (0.101, 0.235, 0.360),
 }
 _LENGTHS = (16, 32, 64)
-_ORDER = ("HDT", "HDT-paper", "CSQ", "OrthoHash", "DBR", "HashNet", "DHN", "ITQ", "LSH")
+_ORDER = (
+    *("HDT", "HDT-paper", "CSQ", "OrthoHash", "DBR", "HashNet", "DHN", "ITQ", "LSH"),
+    *("HDT-plain", "CSQ-pulled", "OrthoHash-pulled", "DBR-pulled"),
+)
 _PARTS = ("database", "never_trained")
 _TITLES = {
     "whole": "all classes",

@@ -41,7 +41,10 @@ _BESIDE = {
 }
 # Methods that are trained with more than one seed, where several are asked for.
 _SEEDED = ("HDT", "DBR", "OrthoHash")
-_SETTINGS = ("chosen", "paper", "all")
+# What HDT has beside its loss and proxies is given to these, and taken from HDT, by the setting "swapped".
+_SWAPPED = ("HDT", "DBR", "CSQ", "OrthoHash")
+_PULL = 0.5
+_SETTINGS = ("chosen", "paper", "swapped", "all")
 _DEFAULT_EPOCHS = 6.0
 _DEFAULT_SIZE = 224
 
@@ -53,7 +56,8 @@ class Plan:
     Attributes:
         methods, lengths, tasks: only these.
         seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", "paper" (HDT to the letter), or "all" of both.
+        setting: "chosen", "paper" (HDT to the letter), "swapped" (HDT with neither guide nor pull, others with the
+            pull), or "all" of them.
         epochs, size: see `Run`.
         settings: of methods and lengths, in place of those that are chosen in the code.
     """
@@ -82,14 +86,22 @@ class Plan:
         """The runs in the order of their weight: the table first, then other tasks, variants, and more seeds."""
         if self.setting == "paper":
             return self._paper()
+        if self.setting == "swapped":
+            return self._swapped()
         first, more = self._chosen()
-        return [*first, *(self._paper() if self.setting == "all" else ()), *more]
+        return [*first, *(self._paper() + self._swapped() if self.setting == "all" else ()), *more]
 
     def _paper(self) -> list[Run]:
         return [
             replace(self._run("HDT", n_bits, "whole", seed), setting=PAPER_SETTING, variant="paper")
             for seed in range(self.seeds if self.setting == "paper" else 1)
             for n_bits in self.lengths or LENGTHS
+        ]
+
+    def _swapped(self) -> list[Run]:
+        methods = [method for method in _SWAPPED if not self.methods or method in self.methods]
+        return [
+            _swap(self._run(method, n_bits, "whole", 0)) for n_bits in self.lengths or LENGTHS for method in methods
         ]
 
     def _chosen(self) -> tuple[list[Run], list[Run]]:
@@ -117,6 +129,14 @@ class Plan:
         # A method that is not trained sees images once, and has nothing to set.
         epochs = self.epochs if method in METHODS else 0
         return Run(method, n_bits, task, setting, epochs, self.size, seed)
+
+
+def _swap(run: Run) -> Run:
+    setting = run.setting
+    if run.method != "HDT":
+        return replace(run, setting=replace(setting, pull=_PULL), variant="pulled")
+    plain = {name: value for name, value in setting.loss.items() if name != "guide_bits"}
+    return replace(run, setting=replace(setting, pull=0.0, loss=plain), variant="plain")
 
 
 def do_missing(
