@@ -13,8 +13,9 @@ table's.
 
 What the few candidates are is itself a choice. Those of other methods are their papers' and values around them; DHN's
 mean per kind of pair, without which it is worse by half, and HDT's radii and sharpness were found by looking at the
-same rows before: some sixty times for HDT, some fifteen for the others together. What helped HDT there and is not its
-own, higher rates of the head and smaller groups, every method is tried with.
+same rows before: some sixty times for HDT, some fifteen for the others together. Its pull and its guide were found on
+frozen features of the same rows. What helped HDT there and is not its own, higher rates of the head and smaller groups,
+every method is tried with.
 """
 
 from __future__ import annotations

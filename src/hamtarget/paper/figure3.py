@@ -10,7 +10,7 @@ from hamtarget.errors import FileError
 from hamtarget.metrics import by_label, precision_recall_by_radius
 from hamtarget.paper.image_methods import check_method
 from hamtarget.paper.image_runs import RunCodes, kept_runs
-from hamtarget.paper.image_table import color, label, save_picture
+from hamtarget.paper.image_table import DRAWN, color, label, save_picture
 from hamtarget.paper.provenance import provenance, write_json
 
 # Beyond half of the bits everything is hit, sooner or later.
@@ -58,15 +58,18 @@ def write_figure3(runs: Path, out: Path, *, methods: Sequence[str] = ()) -> list
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Write a picture: precision above, recall below, by radius, one column a length.
+    """Write a picture: precision above, recall below, by radius, one column a length; nothing without an ordinary run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
+    drawn = [record for record in records if record["method"] in DRAWN]
+    if not drawn:
+        return
 
     def panel(figure: str, n_bits: int) -> Callable[[Any], None]:
         def plot(axes: Any) -> None:
-            for record in records:
+            for record in drawn:
                 if record["n_bits"] == n_bits:
                     axes.plot(record["radius"], record[figure], color=color(record["method"]), label=record["method"])
             axes.set_title(f"{n_bits} bits: {figure}")
@@ -76,15 +79,17 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
 
         return plot
 
-    lengths = sorted({record["n_bits"] for record in records})
+    lengths = sorted({record["n_bits"] for record in drawn})
     save_picture(path, [[panel(figure, n) for n in lengths] for figure in ("precision", "recall")], width=4.2)
 
 
 def text(records: list[dict[str, Any]]) -> str:
     """Precision and recall within 0, 1, 2 and 4 bits."""
     radii = (0, 1, 2, 4)
-    lines = ["bits method     " + "".join(f"within {radius}".ljust(16) for radius in radii) + "(precision / recall)"]
+    lines = [
+        "bits method           " + "".join(f"within {radius}".ljust(16) for radius in radii) + "(precision / recall)"
+    ]
     for record in sorted(records, key=lambda record: record["n_bits"]):
         cells = [f"{record['precision'][r]:.3f} / {record['recall'][r]:.3f}" for r in radii]
-        lines.append(f"{record['n_bits']:<4} {record['method']:<10} " + "".join(cell.ljust(16) for cell in cells))
+        lines.append(f"{record['n_bits']:<4} {record['method']:<16} " + "".join(cell.ljust(16) for cell in cells))
     return "\n".join(line.rstrip() for line in lines) + "\n"

@@ -86,20 +86,29 @@ def radii(n_bits: int) -> tuple[int, ...]:
 
 
 def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
-    short = task.n_bits <= 16
-    own = {"radius": radii(task.n_bits), "dissimilar_weight": 50.0 if short else 200.0, "sharpness": 2.0, **setting}
+    own = dict(setting)
     weight, scale = own.pop("proxy_weight", 0.0), own.pop("proxy_scale", None)
     likeness, guide_bits = own.pop("likeness", 1.0), own.pop("guide_bits", 0)
-    pairs = HammingTargetLoss(task.n_bits, **own)
     if not weight:
-        return pairs
-    proxies = None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
-    loss = ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=proxies, scale=scale)
+        return _pairs(task.n_bits, own)
+    loss = _proxied(task, own, weight, scale, likeness)
     if not guide_bits:
         return loss
-    # As it is by default at its own length, but for what is of classes.
-    guide = _hdt(replace(task, n_bits=guide_bits), {"proxy_weight": weight, "likeness": likeness})
-    return GuidedLoss(loss, guide)
+    # The guide is as it would be by default at its length, but for what is of classes.
+    return GuidedLoss(loss, _proxied(replace(task, n_bits=guide_bits), {}, weight, None, likeness))
+
+
+def _pairs(n_bits: int, setting: Mapping[str, Any]) -> HammingTargetLoss:
+    own = {"radius": radii(n_bits), "dissimilar_weight": 50.0 if n_bits <= 16 else 200.0, "sharpness": 2.0}
+    return HammingTargetLoss(n_bits, **{**own, **setting})
+
+
+def _proxied(
+    task: LossTask, setting: Mapping[str, Any], weight: float, scale: float | None, likeness: float | None
+) -> ProxyLoss:
+    proxies = None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
+    pairs = _pairs(task.n_bits, setting)
+    return ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=proxies, scale=scale)
 
 
 _ALL = (
@@ -120,31 +129,40 @@ LENGTHS = (16, 32, 64)
 # each method and length (benchmarks/results/table1/trials.json).
 _CHOSEN: dict[tuple[str, int], Setting] = {
     ("HDT", 16): Setting(
-        learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"proxy_weight": 12.0, "sharpness": 1.5}
+        learning_rate=0.004, backbone_rate=0.0125, group_size=1, pull=1.0, loss={"guide_bits": 64, "proxy_weight": 12.0}
     ),
-    ("HDT", 32): Setting(learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"proxy_weight": 12.0}),
+    ("HDT", 32): Setting(
+        learning_rate=0.004, backbone_rate=0.0125, group_size=1, pull=1.0, loss={"guide_bits": 64, "proxy_weight": 12.0}
+    ),
     ("HDT", 64): Setting(
-        learning_rate=0.004, backbone_rate=0.025, group_size=1, loss={"proxy_weight": 12.0, "sharpness": 1.5}
+        learning_rate=0.004,
+        backbone_rate=0.025,
+        group_size=1,
+        pull=0.5,
+        loss={"guide_bits": 0, "likeness": None, "proxy_weight": 12.0},
     ),
-    ("DBR", 16): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1, loss={"slope": 0.7}),
-    ("DBR", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"slope": 0.5}),
+    ("DBR", 16): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"slope": 0.7}),
+    ("DBR", 32): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1, loss={"slope": 0.7}),
     ("DBR", 64): Setting(learning_rate=0.004, backbone_rate=0.01, group_size=1, loss={"slope": 1.0}),
     ("HashNet", 16): Setting(learning_rate=0.004, backbone_rate=0.01, loss={"product_scale": 5.0}),
-    ("HashNet", 32): Setting(group_size=1, loss={"product_scale": 7.0}),
+    ("HashNet", 32): Setting(backbone_rate=0.025, group_size=1, loss={"product_scale": 5.0}),
     ("HashNet", 64): Setting(backbone_rate=0.02, group_size=1, loss={"product_scale": 7.0}),
     ("DHN", 16): Setting(
-        backbone_rate=0.02, group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}
+        learning_rate=0.004,
+        backbone_rate=0.01,
+        group_size=2,
+        loss={"pair_average": "per_kind", "quantization_weight": 0.1},
     ),
     ("DHN", 32): Setting(
-        backbone_rate=0.025, group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}
+        backbone_rate=0.02, group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.3}
     ),
     ("DHN", 64): Setting(group_size=1, loss={"pair_average": "per_kind", "quantization_weight": 0.1}),
-    ("CSQ", 16): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
-    ("CSQ", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
-    ("CSQ", 64): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
+    ("CSQ", 16): Setting(learning_rate=0.004, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.05}),
+    ("CSQ", 32): Setting(learning_rate=0.004, backbone_rate=0.01, group_size=1, loss={"quantization_weight": 0.2}),
+    ("CSQ", 64): Setting(learning_rate=0.008, backbone_rate=0.005, group_size=1, loss={"quantization_weight": 0.2}),
     ("OrthoHash", 16): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1, loss={"scale": 2.0}),
-    ("OrthoHash", 32): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1),
-    ("OrthoHash", 64): Setting(learning_rate=0.004, backbone_rate=0.02, group_size=1, loss={"scale": 5.6}),
+    ("OrthoHash", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1),
+    ("OrthoHash", 64): Setting(learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"scale": 5.6}),
 }
 # HDT as in the paper, to the letter; its source names batch and group.
 PAPER_SETTING = Setting(

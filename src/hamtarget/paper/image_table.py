@@ -21,10 +21,10 @@ PAPER = {
     "LSH": (0.101, 0.235, 0.360),
 }
 _LENGTHS = (16, 32, 64)
-_ORDER = (
-    *("HDT", "HDT-paper", "CSQ", "OrthoHash", "DBR", "HashNet", "DHN", "ITQ", "LSH"),
-    *("HDT-plain", "CSQ-pulled", "OrthoHash-pulled", "DBR-pulled"),
-)
+# In pictures; what comes after them in tables would crowd these.
+DRAWN = ("HDT", "HDT-paper", "CSQ", "OrthoHash", "DBR", "HashNet", "DHN", "ITQ", "LSH")
+_ORDER = (*DRAWN, "HDT-plain", "CSQ-pulled", "OrthoHash-pulled", "DBR-pulled")
+_CELL = 39
 _PARTS = ("database", "never_trained")
 _TITLES = {
     "whole": "all classes",
@@ -64,12 +64,14 @@ def text(records: list[dict[str, Any]]) -> str:
                 continue
             where = "" if part == "database" else ", only rows that were not learned from"
             lines += ["", f"{_TITLES[task]}{where}: MAP@1000 (legacy); precision / recall within 2 bits; [seeds]"]
-            lines.append("method     " + "".join(f"{n_bits} bits".ljust(36) for n_bits in lengths) + "paper's MAP")
+            wide = max(map(len, methods)) + 2
+            heads = [f"{n_bits} bits".ljust(_CELL) for n_bits in lengths]
+            lines.append("method".ljust(wide) + "".join(heads) + "paper's MAP")
             for method in methods:
                 cells = [_cell(values, task, method, n_bits, part) for n_bits in lengths]
                 printed = PAPER.get(method) if task == "whole" else None
                 beside = " ".join(f"{value:.3f}" for value in printed) if printed else ""
-                lines.append(f"{method:<11}" + "".join(cell.ljust(36) for cell in cells) + beside)
+                lines.append(method.ljust(wide) + "".join(cell.ljust(_CELL) for cell in cells) + beside)
     return "\n".join(line.rstrip() for line in lines).lstrip("\n") + "\n" if lines else "no run is there yet\n"
 
 
@@ -101,7 +103,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     values = summary(records)
-    methods = _methods(values, "whole")
+    methods = [method for method in _methods(values, "whole") if method in DRAWN]
     if not methods:
         return
 
@@ -125,8 +127,8 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
 
 
 def color(method: str) -> str:
-    """A method's colour, the same in every picture."""
-    return f"C{_ORDER.index(method) % 10}" if method in _ORDER else "black"
+    """Of a method that is drawn: its colour, the same in every picture."""
+    return f"C{DRAWN.index(method)}"
 
 
 def save_picture(path: Path, plots: Sequence[Sequence[Callable[[Any], None]]], *, width: float) -> None:
@@ -147,7 +149,7 @@ def save_picture(path: Path, plots: Sequence[Sequence[Callable[[Any], None]]], *
             plot(axes)
             lines, labels = axes.get_legend_handles_labels()
             handles.update(zip(labels, lines, strict=True))
-    ordered = sorted(handles, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+    ordered = sorted(handles, key=DRAWN.index)
     figure.legend([handles[name] for name in ordered], ordered, loc="outside right center", fontsize=9, frameon=False)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=120)
