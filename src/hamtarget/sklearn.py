@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ except ImportError as error:
     ) from error
 
 from hamtarget.learn import HashEncoder, Labels
+from hamtarget.learn.encoder import Objective
 
 
 class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,7 +51,7 @@ class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         n_bits: int = 64,
         radius: int | None = None,
         *,
-        objective: Literal["auto", "radius", "probing"] = "auto",
+        objective: Objective = "auto",
         packed: bool = False,
         width: int | None = None,
         dissimilar_weight: float = 300.0,

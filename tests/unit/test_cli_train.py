@@ -65,6 +65,18 @@ def test_vectors_with_labels(vectors):
     assert (encoder.n_bits, encoder.radius, encoder.group_size) == (32, 2, 4)
 
 
+def test_codes_of_classes(vectors):
+    rows = vectors / "rows.npz"
+    result = run("train", rows, "--model", vectors / "model", "--classes", *FAST)
+    assert result.exit_code == 0
+    encoder = HashEncoder.load(vectors / "model")
+    assert (encoder.objective, encoder.radius) == ("classes", 2)
+    result = run("train", vectors / "rows.npy", "--model", vectors / "other", "--classes", *FAST)
+    assert result.exit_code == 2
+    assert "has no labels; expected one label for each input" in " ".join(result.stderr.split())
+    assert not (vectors / "other").exists()
+
+
 def test_a_sample_of_many_vectors(vectors):
     result = run("train", vectors / "rows.npy", "--model", vectors / "model", "--sample", "40", *FAST)
     assert "Learned from 40 of 90 vectors" in result.stdout

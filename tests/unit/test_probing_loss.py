@@ -142,5 +142,5 @@ def test_the_encoder_chooses_by_what_it_is_told(setting, similar, expected, monk
 
 
 def test_the_encoder_names_a_wrong_objective():
-    with pytest.raises(InputError, match="objective is 'speed'; expected 'auto', 'radius' or 'probing'"):
+    with pytest.raises(InputError, match="objective is 'speed'; expected one of auto, radius, probing, classes"):
         HashEncoder(16, objective="speed").fit(np.zeros((8, 2)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hamtarget.learn import HashEncoder
+    from hamtarget.learn.encoder import Objective
 
 CHECKPOINT = "checkpoint.safetensors"
 # At most this part of the training is done again after an interruption.
@@ -58,6 +59,13 @@ def train(
         int | None,
         typer.Option(min=0, metavar="R", help="Similar inputs shall lie within R bits; by default 2 with labels."),
     ] = None,
+    classes: Annotated[
+        bool,
+        typer.Option(
+            "--classes",
+            help="All that will be searched is of the classes learned from: finds more of each, most if they are many.",
+        ),
+    ] = False,
     steps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches to train on.")] = None,
     epochs: Annotated[float | None, typer.Option(metavar="E", help="The same as passes through the inputs.")] = None,
     dissimilar_weight: Annotated[
@@ -102,6 +110,9 @@ def train(
     data = read_training_data(
         source, shape=(size, size) if grey else (3, size, size), key=key, sample=sample, seed=seed, workers=workers
     )
+    if classes and (data.labels is None or data.labels.ndim > 1):
+        found = "no labels" if data.labels is None else "several labels for an input"
+        raise InputError(f"--classes is given, and {source} has {found}; expected one label for each input")
     n_rows = len(data.inputs)
     if steps is None:
         steps = ceil((epochs or _EPOCHS) * n_rows / batch_size)
@@ -111,6 +122,7 @@ def train(
     from hamtarget.learn import CropFlipColor, HashEncoder, Progress
 
     labelled = data.labels is not None
+    objective: Objective = "probing" if radius is None and not labelled else "radius"
     encoder = HashEncoder(
         bits or (32 if labelled else 64),
         2 if radius is None and labelled else radius,
@@ -120,7 +132,7 @@ def train(
         group_size=_group_size(data.labels),
         width=width,
         center=center,
-        objective="probing" if radius is None and not labelled else "radius",
+        objective="classes" if classes else objective,
         held_out=held_out,
         seed=seed,
         device=device,

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError, NotFittedError, ShapeError
 from hamtarget.files import write_atomically
 from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.guided import GuidedLoss
 from hamtarget.learn.head import HashHead, HashModel
 from hamtarget.learn.held_out import HeldOutLoss, places, split
 from hamtarget.learn.inputs import as_tensor
+from hamtarget.learn.label_loss import LabelLoss
 from hamtarget.learn.loss import HammingTargetLoss
 from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
 from hamtarget.learn.onnx_export import ONNX_NAME, write_onnx
@@ -27,16 +29,22 @@ from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pair_cost import DissimilarCost, Probability
 from hamtarget.learn.pair_loss import PairLoss
 from hamtarget.learn.probing import ProbingLoss
-from hamtarget.learn.similarity import Neighbors, Similarity, as_similarity, nearest_neighbors
+from hamtarget.learn.proxies import ProxyLoss
+from hamtarget.learn.pull import ProxyPull
+from hamtarget.learn.similarity import Labels, Neighbors, Similarity, as_similarity, nearest_neighbors
 from hamtarget.learn.trainer import train
 from hamtarget.learn.weights import read_tensors, write_tensors
 
+Objective = Literal["auto", "radius", "probing", "classes"]
 # Inputs sent through the network at a time when encoding.
 _ENCODED_ROWS = 4096
 # Without labels, so many nearest neighbours are similar (paper 3.2).
 _NEIGHBORS = 10
 # The paper's radius at 64 bits.
 _RADIUS = 2
+# Of class proxies beside the pair loss, and bits of the guide that shorter codes are learned beside.
+_PROXY_WEIGHT = 10.0
+_GUIDE_BITS = 64
 
 
 class HashEncoder:
@@ -48,7 +56,10 @@ class HashEncoder:
         objective: what the codes are for. "radius": similar inputs lie within `radius` bits, others outside
             (`HammingTargetLoss`), for search within a radius. "probing": similar inputs are read first by
             query-directed probing and rank first by embedding (`ProbingLoss`), for nearest neighbours by
-            `MultiIndex.probe`. "auto": probing where `fit` gets no `similar` and there is no radius, else radius.
+            `MultiIndex.probe`. "classes": as "radius", for labels, where all that will be searched is of the classes
+            that are learned from: codes are drawn to those of classes (`ProxyLoss`, `GuidedLoss`, `ProxyPull`), and a
+            search finds more of a class, the more so the more classes there are and the shorter codes are.
+            "auto": probing where `fit` gets no `similar` and there is no radius, else radius.
         network: "auto": the paper's DenseNet for vectors, a small residual network for images; or any nn.Module
             that turns a batch of inputs into features and tells their number as `out_features`.
         width: units or channels of a layer of the built-in networks; None: 256 for vectors, 32 for images.
@@ -70,7 +81,7 @@ class HashEncoder:
         n_bits: int = 64,
         radius: int | tuple[int, ...] | None = None,
         *,
-        objective: Literal["auto", "radius", "probing"] = "auto",
+        objective: Objective = "auto",
         network: str | nn.Module = "auto",
         width: int | None = None,
         layers: int | None = None,
@@ -121,12 +132,12 @@ class HashEncoder:
         self.patience = patience
         self.seed = seed
         self.device = device
-        self._model: HashModel | None = None
+        self._model: HashModel | ProxyPull | None = None
         self._shape: tuple[int, ...] = ()
 
     @property
-    def model(self) -> HashModel:
-        """The trained model.
+    def model(self) -> HashModel | ProxyPull:
+        """The trained model; where codes are drawn to those of classes, its `model` is what was trained.
 
         Raises:
             NotFittedError: there is none yet.
@@ -174,8 +185,8 @@ class HashEncoder:
         Raises:
             NotFiniteError, ShapeError, DtypeError: the inputs cannot be learned from; says where.
             SimilarityError: some input has too few similar ones for a group; says which.
+            InputError: the objective is "classes", and `similar` is not one label for each input.
         """
-        loss = self._loss(by_neighbors=similar is None)
         options = TrainingOptions(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -193,8 +204,9 @@ class HashEncoder:
         device = self._torch_device()
         tensor = tensor.to(device)
         relation = None if similar is None else as_similarity(similar, len(tensor))
+        loss = self._loss(relation)
         kept, aside = split(len(tensor), self.held_out, self.seed)
-        model = self._build(tuple(tensor.shape[1:]), tensor[kept.to(device)]).to(device)
+        model = self._build(tuple(tensor.shape[1:]), tensor[kept.to(device)], loss.n_bits).to(device)
         similarity = self._similarity(relation, tensor, kept, device)
         chosen = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(tensor))
         evaluate = None
@@ -219,14 +231,16 @@ class HashEncoder:
             checkpoint=checkpoint,
             log=log,
         )
-        self._model = model
+        self._model = ProxyPull(model, loss.class_codes, n_bits=self.n_bits) if isinstance(loss, LabelLoss) else model
         self._shape = tuple(tensor.shape[1:])
         return self
 
-    def _loss(self, *, by_neighbors: bool) -> PairLoss:
-        if self.objective not in ("auto", "radius", "probing"):
-            raise InputError(f"objective is {self.objective!r}; expected 'auto', 'radius' or 'probing'")
-        if self.objective == "probing" or (self.objective == "auto" and by_neighbors and self.radius is None):
+    def _loss(self, relation: Similarity | None) -> PairLoss | LabelLoss:
+        if self.objective not in get_args(Objective):
+            raise InputError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}")
+        if self.objective == "classes":
+            return self._class_loss(relation)
+        if self.objective == "probing" or (self.objective == "auto" and relation is None and self.radius is None):
             return ProbingLoss(
                 self.n_bits,
                 substrings=self.substrings,
@@ -235,9 +249,29 @@ class HashEncoder:
                 choosing_weight=self.choosing_weight,
                 choosing_temperature=self.choosing_temperature,
             )
+        return self._target_loss(self.n_bits)
+
+    def _class_loss(self, relation: Similarity | None) -> LabelLoss:
+        if not isinstance(relation, Labels):
+            found = "none" if relation is None else type(relation).__name__
+            raise InputError(f"objective is 'classes', and similar is {found}; expected one label for each input")
+
+        def proxied(n_bits: int) -> ProxyLoss:
+            pairs = self._target_loss(n_bits)
+            return ProxyLoss(pairs, relation.n_labels, proxy_weight=_PROXY_WEIGHT, seed=self.seed)
+
+        code = proxied(self.n_bits)
+        return code if self.n_bits >= _GUIDE_BITS else GuidedLoss(code, proxied(_GUIDE_BITS))
+
+    def _target_loss(self, n_bits: int) -> HammingTargetLoss:
+        """The pair loss of codes of this length, its radius being the same share of the bits."""
+        radius = _RADIUS if self.radius is None else self.radius
+        if n_bits != self.n_bits:
+            share = n_bits / self.n_bits
+            radius = round(radius * share) if isinstance(radius, int) else tuple(round(r * share) for r in radius)
         return HammingTargetLoss(
-            self.n_bits,
-            _RADIUS if self.radius is None else self.radius,
+            n_bits,
+            radius,
             dissimilar_weight=self.dissimilar_weight,
             probability=self.probability,
             sharpness=self.sharpness,
@@ -255,7 +289,7 @@ class HashEncoder:
             return Neighbors(nearest_neighbors(chosen, min(_NEIGHBORS, len(chosen) - 1)))
         return relation if len(items) == len(inputs) else relation.subset(items)
 
-    def _build(self, shape: tuple[int, ...], inputs: Tensor | None) -> HashModel:
+    def _build(self, shape: tuple[int, ...], inputs: Tensor | None, n_logits: int) -> HashModel:
         """A new model for inputs of `shape`; the same for the same seed."""
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)
@@ -273,7 +307,7 @@ class HashEncoder:
                     f"inputs have shape (rows, {', '.join(map(str, shape))}); expected (rows, columns), "
                     "(rows, height, width) or (rows, channels, height, width)"
                 )
-            model = HashModel(backbone, check_n_bits(self.n_bits), center=self.center)
+            model = HashModel(backbone, check_n_bits(n_logits), center=self.center)
         if inputs is not None:
             for module in model.modules():
                 if isinstance(module, Standardize):
@@ -319,6 +353,8 @@ class HashEncoder:
             "network": "auto" if self.network == "auto" else type(self.network).__name__,
             "input_shape": list(self._shape),
         }
+        if isinstance(model, ProxyPull):
+            config["pull"] = {"weight": model.weight, "scale": model.scale}
         folder = Path(folder)
         # An export of an older model must not be taken for this one's.
         (folder / ONNX_NAME).unlink(missing_ok=True)
@@ -358,7 +394,12 @@ class HashEncoder:
             raise InputError(f"{path} was built on a {config['network']}; pass network= with such a module")
         encoder = cls(**{**parameters, "network": network if network is not None else "auto", "device": device})
         shape = tuple(config["input_shape"])
-        model = encoder._build(shape, None)
+        # Of codes that are drawn to those of classes; the rest of the logits is the guide's.
+        proxies = tensors.get("proxies")
+        model: HashModel | ProxyPull
+        model = encoder._build(shape, None, encoder.n_bits if proxies is None else proxies.shape[1])
+        if proxies is not None:
+            model = ProxyPull(model, proxies, n_bits=encoder.n_bits, **config["pull"])
         try:
             model.load_state_dict(tensors)
         except RuntimeError as error:
