@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -127,6 +127,10 @@ class BatchLoss(nn.Module, ABC):
             quantization=part(quantization),
             _diagnose=(self, logits.detach(), target),
         )
+
+    def _report_around(self, part: LossTerms, total: Tensor, logits: Tensor, target: Tensor) -> LossTerms:
+        """The terms of this batch where those of another loss are part of its total."""
+        return replace(part, total=total, _diagnose=(self, logits.detach(), target))
 
     @torch.no_grad()
     def diagnostics(self, logits: Tensor, target: Tensor) -> dict[str, float]:

@@ -50,15 +50,7 @@ class GuidedLoss(LabelLoss):
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         code = self.code._terms(logits[:, : self.code.n_bits], labels)
         guide = self.guide._terms(logits[:, self.code.n_bits :], labels)
-        return self._report(
-            code.total + self.guide_weight * guide.total,
-            logits,
-            labels,
-            similar=code.similar,
-            dissimilar=code.dissimilar,
-            substring=code.substring,
-            quantization=code.quantization,
-        )
+        return self._report_around(code, code.total + self.guide_weight * guide.total, logits, labels)
 
     def _diagnose(self, logits: Tensor, target: Tensor) -> dict[str, float]:
         return self.code._diagnose(logits[:, : self.code.n_bits], target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from torch import Tensor
 
 from hamtarget.errors import DtypeError, InputError, ShapeError
@@ -27,9 +29,9 @@ class LabelLoss(BatchLoss):
         self.n_labels = n_labels
 
     @property
+    @abstractmethod
     def class_codes(self) -> Tensor:
         """What rows of each class aim at, (n_labels, n_bits); a code is its signs."""
-        raise NotImplementedError
 
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
         """Labels of the items, (b, n_labels)."""

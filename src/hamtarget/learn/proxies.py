@@ -72,15 +72,7 @@ class ProxyLoss(LabelLoss):
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         pairs = self.pair_loss._terms(logits, labels @ labels.T > 0)
         pull = cosine_cross_entropy(logits, labels, self.proxies, scale=self.scale, margin=self.margin)
-        return self._report(
-            pairs.total + self.proxy_weight * pull,
-            logits,
-            labels,
-            similar=pairs.similar,
-            dissimilar=pairs.dissimilar,
-            substring=pairs.substring,
-            quantization=pairs.quantization,
-        )
+        return self._report_around(pairs, pairs.total + self.proxy_weight * pull, logits, labels)
 
     def _diagnose(self, logits: Tensor, target: Tensor) -> dict[str, float]:
         return self.pair_loss._diagnose(logits, target @ target.T > 0)
