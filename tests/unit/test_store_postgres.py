@@ -10,6 +10,7 @@ from hamtarget.errors import (
     DtypeError,
     FileError,
     InputError,
+    LockedError,
     MissingExtraError,
     PrivilegeError,
     ReadOnlyError,
@@ -19,8 +20,9 @@ from hamtarget.errors import (
 )
 from hamtarget.search import Embeddings
 from hamtarget.store import Item, Store
-from hamtarget.store.postgres import Mirror, schema, statements
+from hamtarget.store.postgres import Mirror, connections, schema, statements
 from hamtarget.store.postgres.address import is_address, parse_address
+from hamtarget.store.postgres.finding import Finder
 
 RNG = np.random.default_rng(17)
 CODES = RNG.integers(0, 256, (400, 8), dtype=np.uint8)
@@ -183,6 +185,21 @@ def test_what_is_wrong_is_told_by_a_search_for_one_code(postgres_stores):
         with pytest.raises(CorruptFileError, match="not those of a store"):
             store.search(code=CODES[3])
         postgres_stores.sql("ALTER TABLE others RENAME TO items")
+        assert store.search(code=CODES[3])[0].id == 3
+
+
+def test_a_search_waits_once_for_a_table_that_is_locked(postgres_stores, monkeypatch):
+    import psycopg
+
+    monkeypatch.setattr(connections, "_LOCK_SECONDS", 1)
+    with postgres_stores.create(n_bits=64) as store:
+        store.put_rows(range(10), codes=CODES[:10])
+        assert store.search(code=CODES[3])[0].id == 3
+        with psycopg.connect(postgres_stores.server.url()) as other, monkeypatch.context() as changed:
+            changed.setattr(Finder, "within", lambda *_: pytest.fail("waited again"))
+            other.execute(f'LOCK TABLE "{postgres_stores.schema()}".items')
+            with pytest.raises(LockedError, match="holds the store for too long"):
+                store.search(code=CODES[3])
         assert store.search(code=CODES[3])[0].id == 3
 
 

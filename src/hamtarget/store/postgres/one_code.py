@@ -25,6 +25,8 @@ Near = tuple[int, int, bytes | None]
 
 # PostgreSQL's number of the type bit, the same in every database.
 _BIT = 1560
+# SQLSTATE of a wait for a lock that was given up.
+_LOCKED = b"55P03"
 _integer = struct.Struct(">q").unpack
 
 
@@ -44,6 +46,8 @@ class OneCodeSearch:
         self._error = psycopg.Error
         self._prepared_now = psycopg.pq.ExecStatus.COMMAND_OK
         self._answered = psycopg.pq.ExecStatus.TUPLES_OK
+        self._state = psycopg.pq.DiagnosticField.SQLSTATE
+        self._error_of = psycopg.errors.error_from_result
         self._binary = psycopg.pq.Format.BINARY
         self._has_names = has_names
         self._name = f"hamtarget_{radius}{'_named' if has_names else ''}".encode()
@@ -56,12 +60,17 @@ class OneCodeSearch:
         Args:
             connection: outside of any transaction.
             code: (n_bits / 8,).
+
+        Raises:
+            psycopg.Error: it waited for a table until it gave up; a cursor would wait as long again.
         """
         try:
             result = self._ask(connection, bit_value(code))
         except self._error:
             return None
         if result is None or result.status != self._answered:
+            if result is not None and result.error_field(self._state) == _LOCKED:
+                raise self._error_of(result)
             return None
         value = result.get_value
         found: list[Near] = [
