@@ -2,13 +2,13 @@
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import run_on_small_disk
 
 from hamtarget.search import MultiIndex
 
@@ -81,19 +81,8 @@ assert len(MultiIndex.open(path)) == 100
 
 
 def test_a_full_disk_is_an_error_and_the_old_file_stays(tmp_path):
-    """On a real file system of 256 KiB, mounted where only the test can see it."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = f"mount -t tmpfs -o size=256k tmpfs '{disk}'"
-    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if not shutil.which("unshare") or subprocess.run([*inside, mount], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody mount a file system for a test")
-    script = tmp_path / "script.py"
-    script.write_text(FULL_DISK.format(here=str(HERE), folder=str(disk)))
-    command = [*inside, f"{mount} && '{sys.executable}' '{script}'"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "No space left on device" in done.stdout
+    told = run_on_small_disk(tmp_path, "256k", lambda disk: FULL_DISK.format(here=str(HERE), folder=disk))
+    assert "No space left on device" in told
 
 
 def test_saving_where_nothing_can_be_saved_is_an_error(tmp_path):

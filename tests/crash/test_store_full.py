@@ -2,13 +2,11 @@
 
 import os
 import resource
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import run_on_small_disk
 
 from hamtarget.errors import ClosedError, WriteError
 from hamtarget.store import Item, Store, engine
@@ -128,19 +126,8 @@ with Store.open(path) as store:
 
 
 def test_a_full_disk_is_an_error_and_everything_before_it_stays(tmp_path):
-    """On a real file system of 8 MiB, mounted where only the test can see it."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = f"mount -t tmpfs -o size=8m tmpfs '{disk}'"
-    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if not shutil.which("unshare") or subprocess.run([*inside, mount], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody mount a file system for a test")
-    script = tmp_path / "script.py"
-    script.write_text(FULL_DISK.format(here=str(HERE), folder=str(disk)))
-    command = [*inside, f"{mount} && '{sys.executable}' '{script}'"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "nothing was changed" in done.stdout
+    told = run_on_small_disk(tmp_path, "8m", lambda disk: FULL_DISK.format(here=str(HERE), folder=disk))
+    assert "nothing was changed" in told
 
 
 @pytest.mark.parametrize("moment", ["put", "commit", "index"])
