@@ -1,4 +1,4 @@
-"""A pair loss with a pull of each row toward a proxy of its class."""
+"""A pair loss that also brings each row to a proxy of its class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProxyLoss(LabelLoss):
     Args:
         pair_loss: of all pairs of the batch.
         n_labels: how many classes there are.
-        proxy_weight: of the pull.
+        proxy_weight: of that cross-entropy.
         proxies: where they start, (n_labels, n_bits), such as `codes_by_likeness`; `hadamard_centers` if not given.
         learned: whether proxies move.
         scale: of the cosines; the root of n_bits if not given.
@@ -71,8 +71,8 @@ class ProxyLoss(LabelLoss):
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
         pairs = self.pair_loss._terms(logits, labels @ labels.T > 0)
-        pull = cosine_cross_entropy(logits, labels, self.proxies, scale=self.scale, margin=self.margin)
-        return self._report_around(pairs, pairs.total + self.proxy_weight * pull, logits, labels)
+        misses = cosine_cross_entropy(logits, labels, self.proxies, scale=self.scale, margin=self.margin)
+        return self._report_around(pairs, pairs.total + self.proxy_weight * misses, logits, labels)
 
     def _diagnose(self, logits: Tensor, target: Tensor) -> dict[str, float]:
         return self.pair_loss._diagnose(logits, target @ target.T > 0)
