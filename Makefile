@@ -13,15 +13,15 @@ help:
 	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
-	@echo "make bench    benchmarks; results go to benchmarks/results"
-	@echo "make bench-search  search against faiss and usearch; results go to benchmarks/results (10 minutes)"
-	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to benchmarks/results (half an hour; built once)"
-	@echo "make bench-store  a store: puts, openings, searches; results go to benchmarks/results (a minute or two)"
-	@echo "make bench-service  a served store under load; results go to benchmarks/results (4 minutes)"
-	@echo "make bench-postgres  a store in PostgreSQL beside pgvector; results go to benchmarks/results (10 minutes)"
+	@echo "make bench    benchmarks; results go to research/results"
+	@echo "make bench-search  search against faiss and usearch; results go to research/results (10 minutes)"
+	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to research/results (half an hour; built once)"
+	@echo "make bench-store  a store: puts, openings, searches; results go to research/results (a minute or two)"
+	@echo "make bench-service  a served store under load; results go to research/results (4 minutes)"
+	@echo "make bench-postgres  a store in PostgreSQL beside pgvector; results go to research/results (10 minutes)"
 	@echo "make test-spark  tests of the joins in Spark, which needs Java (PySpark: half a gigabyte)"
-	@echo "make bench-spark  the self-join in Spark, DuckDB and native; results go to benchmarks/results (five minutes)"
-	@echo "make figure2  the paper's figure 2; results go to benchmarks/results"
+	@echo "make bench-spark  the self-join in Spark, DuckDB and native; results go to research/results (five minutes)"
+	@echo "make figure2  the paper's figure 2; results go to research/results"
 	@echo "make clean    remove the environment and everything built"
 
 # Two stamps: dependencies change rarely and take a minute; the native core builds in seconds.
@@ -62,27 +62,27 @@ sanitize:
 	@native/tests/sanitize.sh
 
 bench: $(VENV)/.installed
-	@$(BIN)/python benchmarks/loss_speed.py
-	@$(BIN)/python benchmarks/step_speed.py
+	@$(BIN)/python -m research.benchmarks.loss_speed
+	@$(BIN)/python -m research.benchmarks.step_speed
 
 $(VENV)/.peers: $(VENV)/.installed
 	@$(PIP) faiss-cpu usearch matplotlib
 	@touch $@
 
 bench-search: $(VENV)/.peers
-	@$(BIN)/python benchmarks/search_speed.py --out benchmarks/results/search_speed.json
+	@$(BIN)/python -m research.benchmarks.search_speed --out research/results/search_speed.json
 
 bench-peers: $(VENV)/.peers
-	@$(BIN)/python benchmarks/sift_peers.py --cache out/peers --out benchmarks/results/sift_peers.json
+	@$(BIN)/python -m research.benchmarks.sift_peers --cache out/peers --out research/results/sift_peers.json
 
 bench-store: $(VENV)/.installed
-	@$(BIN)/python benchmarks/store_speed.py --out benchmarks/results/store_speed.json
+	@$(BIN)/python -m research.benchmarks.store_speed --out research/results/store_speed.json
 
 bench-service: $(VENV)/.installed
-	@$(BIN)/python benchmarks/service_load.py --out benchmarks/results/service_load.json
+	@$(BIN)/python -m research.benchmarks.service_load --out research/results/service_load.json
 
 bench-postgres: $(VENV)/.installed
-	@$(BIN)/python benchmarks/postgres_speed.py --out benchmarks/results/postgres_speed.json
+	@$(BIN)/python -m research.benchmarks.postgres_speed --out research/results/postgres_speed.json
 
 # Apart from the rest: PySpark is large and needs Java.
 $(VENV)/.spark: $(VENV)/.installed
@@ -90,13 +90,13 @@ $(VENV)/.spark: $(VENV)/.installed
 	@touch $@
 
 test-spark: $(VENV)/.spark
-	@$(BIN)/python -m pytest tests/unit/test_spark.py
+	@$(BIN)/python -m pytest tests/spark
 
 bench-spark: $(VENV)/.spark
-	@$(BIN)/python benchmarks/spark_speed.py --out benchmarks/results/spark_speed.json
+	@$(BIN)/python -m research.benchmarks.spark_speed --out research/results/spark_speed.json
 
 figure2: $(VENV)/.installed
-	@$(BIN)/hamtarget paper figure2 --out benchmarks/results/figure2
+	@$(BIN)/python -m research figure2 --out research/results/figure2
 
 clean:
 	rm -rf $(VENV) build out .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,12 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hamtarget.protocol import Encoder
-
 if TYPE_CHECKING:
-    from hamtarget.encoders import open_encoder
+    from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
-    from hamtarget.onnx_encoder import OnnxEncoder
     from hamtarget.search import FlatIndex, MultiIndex
     from hamtarget.store import Store
 
@@ -33,12 +30,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Encoder": "hamtarget.encoders",
     "FlatIndex": "hamtarget.search",
     "HammingTargetLoss": "hamtarget.learn",
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
     "MultiIndex": "hamtarget.search",
-    "OnnxEncoder": "hamtarget.onnx_encoder",
+    "OnnxEncoder": "hamtarget.encoders",
     "Store": "hamtarget.store",
     "open_encoder": "hamtarget.encoders",
 }
@@ -51,4 +49,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return __all__

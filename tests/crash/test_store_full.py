@@ -9,7 +9,8 @@ import pytest
 from small_disk import run_on_small_disk
 
 from hamtarget.errors import ClosedError, WriteError
-from hamtarget.store import Item, Store, engine
+from hamtarget.store import Item, Store
+from hamtarget.store.sqlite import engine
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(2)
@@ -148,7 +149,7 @@ def test_an_interrupt_leaves_the_store_and_its_index_in_step(tmp_path, monkeypat
         store.put_rows(**rows(0, 10))
         with monkeypatch.context() as patch:
             if moment == "put":
-                patch.setattr("hamtarget.store.writing.write_items", interrupted(rows))
+                patch.setattr("hamtarget.store.sqlite.writing.write_items", interrupted(rows))
             elif moment == "commit":
                 # `apply` comes right after the commit.
                 patch.setattr(store._engine._live, "apply", interrupted(store._engine._live.apply))

@@ -208,7 +208,7 @@ class Run:
 @pytest.mark.slow
 def test_a_store_answers_as_a_dictionary_does(stores, monkeypatch):
     # So that the index is saved in the middle of puts, too.
-    monkeypatch.setattr("hamtarget.store.engine._UNSAVED_ROWS", 500)
+    monkeypatch.setattr("hamtarget.store.sqlite.engine._UNSAVED_ROWS", 500)
     run = Run(stores, seed=3)
     for operation in range(OPERATIONS if stores.has_files else POSTGRES_OPERATIONS):
         try:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.options import AsJson, Key, StorePath
-from hamtarget.cli.output import Column, printable, write_json, write_table
-from hamtarget.cli.progress import progress_on_stderr
-from hamtarget.cli.records import STDIN, Record, open_records, parse_line
+from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
+from hamtarget.cli.terminal.options import AsJson, Key, StorePath
+from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.cli.encoding import EncodedRecords
+    from hamtarget.cli.inputs.encoding import EncodedRecords
     from hamtarget.store import Store, StoreHit
 
 _QUERIES_AT_ONCE = 256
@@ -112,7 +112,7 @@ class _Wanted:
 
 def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
     """The name of each query of a batch, and its hits."""
-    from hamtarget.cli.encoding import encode_records
+    from hamtarget.cli.inputs.encoding import encode_records
 
     encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
@@ -144,7 +144,7 @@ def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
 def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
     import numpy as np
 
-    from hamtarget.cli.encoding import embeddings_of
+    from hamtarget.cli.inputs.encoding import embeddings_of
 
     if store.embeddings is None:
         raise InputError(f"--rerank is given; {store.path} keeps no embeddings: make a store with --embeddings")

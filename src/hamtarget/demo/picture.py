@@ -6,11 +6,11 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hamtarget.data import FASHION_CLASSES, Sample
+from hamtarget._files import write_atomically
+from hamtarget.datasets import FASHION_CLASSES, Sample
 from hamtarget.demo.duplicates import DuplicateCount
 from hamtarget.demo.walk import SHOWN_HITS, Score
 from hamtarget.errors import MissingExtraError
-from hamtarget.files import write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget import metrics, planning
-from hamtarget.baselines import ITQ, LSH
-from hamtarget.data import FASHION_CLASSES, Sample
+from hamtarget.datasets import FASHION_CLASSES, Sample
+from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
+from hamtarget.evaluation import metrics
+from hamtarget.evaluation.metrics import RadiusCurve
 from hamtarget.learn import HashEncoder, Progress
-from hamtarget.metrics import RadiusCurve
-from hamtarget.protocol import Encoder
+from hamtarget.search import planning
 from hamtarget.store import Store
 
 SHOWN_HITS = 9

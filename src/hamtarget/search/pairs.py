@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.protocol import Progress
+from hamtarget.progress import Progress
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.results import Hits

@@ -14,8 +14,8 @@ from hamtarget.search import Costs, Hits, MultiIndex
 from hamtarget.store import Id, Store, StoreHits
 from hamtarget.store.backend import Backend
 from hamtarget.store.filters import Filter
-from hamtarget.store.folder import FolderEngine
-from hamtarget.store.searching import Rows, rows_for_nearest, rows_for_search
+from hamtarget.store.sqlite.folder import FolderEngine
+from hamtarget.store.sqlite.searching import Rows, rows_for_nearest, rows_for_search
 
 
 @dataclass(frozen=True, slots=True, eq=False)

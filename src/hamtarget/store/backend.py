@@ -9,7 +9,8 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
-from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.progress import Progress
 from hamtarget.store.batches import Batch
 from hamtarget.store.filters import Filter
 from hamtarget.store.items import Item

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings
 from hamtarget.store.inputs import as_batch, encode
 from hamtarget.store.items import Item, Payload, check_id, check_ids, shorten

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.protocol import Progress
+from hamtarget.progress import Progress
 from hamtarget.search import MultiIndex, Pairs, pairs_within
 from hamtarget.search.pairs import present
 

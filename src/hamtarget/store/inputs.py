@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings, unit_int8
 
 
@@ -72,6 +72,6 @@ def _is_picture(value: Any) -> bool:
 def _read_pictures(sources: list[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if len(shape) < 2:
         raise InputError(f"inputs are images, but the store's encoder takes arrays of shape {shape}")
-    from hamtarget.data.images import read_images
+    from hamtarget.datasets.images import read_images
 
     return read_images(sources, shape)

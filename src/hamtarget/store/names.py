@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hamtarget.search import Hits
 from hamtarget.search.row_names import RowNames
 from hamtarget.store.results import Id, StoreHit, StoreHits, StoreQueryHits
-from hamtarget.store.rows import find_ids
+from hamtarget.store.sqlite.rows import find_ids
 
 
 class Names:

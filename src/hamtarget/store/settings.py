@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from hamtarget.codes import check_n_bits
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
-from hamtarget.protocol import TrainedEncoder
 from hamtarget.search import Embeddings, MultiIndex
-from hamtarget.store.database import Durability
+from hamtarget.store.sqlite.database import Durability
 
 _CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.

@@ -12,20 +12,21 @@ from typing import Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import check_radius
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError
-from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.creation import create_folder
-from hamtarget.store.database import Durability
 from hamtarget.store.filters import Filter
-from hamtarget.store.folder import FolderEngine
 from hamtarget.store.inputs import as_batch, encode
 from hamtarget.store.items import Item, Payload, check_id, check_ids
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
 from hamtarget.store.settings import choose_settings
+from hamtarget.store.sqlite.creation import create_folder
+from hamtarget.store.sqlite.database import Durability
+from hamtarget.store.sqlite.folder import FolderEngine
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512

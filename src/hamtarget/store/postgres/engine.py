@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import check_codes
 from hamtarget.encoders import open_encoder
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
-from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.progress import Progress
 from hamtarget.search import Hits, pairs_within
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.filters import Filter
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items import FIRST_NAMED_ROW, Item
-from hamtarget.store.live import StoreIndex
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
@@ -32,8 +32,9 @@ from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, f
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
 from hamtarget.store.results import Id, Pair, StoreHit, StoreHits, StoreQueryHits, StoreReport, StoreStats
-from hamtarget.store.rows import is_direct
 from hamtarget.store.settings import Settings
+from hamtarget.store.sqlite.live import StoreIndex
+from hamtarget.store.sqlite.rows import is_direct
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection

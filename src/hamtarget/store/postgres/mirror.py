@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
-from hamtarget.protocol import Progress
+from hamtarget.progress import Progress
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.live import Change, Delete, LiveIndex, StoreIndex
 from hamtarget.store.names import Names, plain
 from hamtarget.store.postgres.address import parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.rows import copy_out, find_names
 from hamtarget.store.postgres.schema import open_tables
 from hamtarget.store.results import StoreHits, StoreQueryHits
+from hamtarget.store.sqlite.live import Change, Delete, LiveIndex, StoreIndex
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection

@@ -16,10 +16,10 @@ from hamtarget.errors import CorruptFileError
 from hamtarget.search import Embeddings
 from hamtarget.store.batches import Batch
 from hamtarget.store.items import FIRST_NAMED_ROW, Item
-from hamtarget.store.live import Put
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.results import Id
 from hamtarget.store.settings import Settings
+from hamtarget.store.sqlite.live import Put
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection

@@ -14,7 +14,7 @@ from hamtarget.store.postgres.address import Address
 from hamtarget.store.postgres.connections import translated
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of
 from hamtarget.store.results import Id
-from hamtarget.store.rows import is_direct
+from hamtarget.store.sqlite.rows import is_direct
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection

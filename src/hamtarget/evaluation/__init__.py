@@ -1,0 +1,1 @@
+"""Evaluation: how good codes are, as figures and as a report."""
