@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
-from hamtarget.cli.terminal.options import AsJson, Key, StorePath
+from hamtarget.cli.terminal.options import AsJson, Key, StorePlace
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import ImageError, InputError
@@ -33,7 +33,7 @@ _RERANKED_COLUMN = 3
 
 
 def search(
-    store: StorePath,
+    store: StorePlace,
     queries: Annotated[
         list[str] | None,
         typer.Argument(

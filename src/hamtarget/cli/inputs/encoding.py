@@ -1,4 +1,4 @@
-"""From records to codes."""
+"""Encoding of records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class EncodedRecords:
     """Codes of the records that could be read.
 
     Attributes:
-        records: those with a code, in order.
-        codes: (records, n_bits / 8) packed uint8, one for each.
-        logits: (records, n_bits) float32 of each, 0 where the code was given.
-        broken: reason by id, for each image that could not be read.
+        records: records that have a code, in order.
+        codes: (records, n_bits / 8) packed uint8.
+        logits: (records, n_bits) float32; 0 where the code was given.
+        broken: by id, why an image could not be read.
     """
 
     records: list[Record]
@@ -35,17 +35,17 @@ class EncodedRecords:
 def encode_records(
     records: Sequence[Record], encoder: TrainedEncoder | None, *, n_bits: int, workers: int = 0
 ) -> EncodedRecords:
-    """Codes of records; an image that cannot be read is left out and named.
+    """Encode records; leave out and name each image that cannot be read.
 
     Args:
         records: vectors, images and codes, in any order.
-        encoder: of vectors and images; None: all must be codes.
+        encoder: encoder of vectors and images; None if all records are codes.
         n_bits: bits of a code.
         workers: processes that read images; 0: this one.
 
     Raises:
-        InputError: there is no encoder, and a record needs one.
-        ShapeError: a vector or a code has another length than it must.
+        InputError: a record needs an encoder, and there is none.
+        ShapeError: a vector or a code has the wrong length.
     """
     codes = np.zeros((len(records), n_bits // 8), dtype=np.uint8)
     logits = np.zeros((len(records), n_bits), dtype=np.float32)
@@ -57,7 +57,7 @@ def encode_records(
     images = [row for row, record in enumerate(records) if record.image is not None]
     if encoder is None and (vectors or images):
         record = records[(vectors or images)[0]]
-        raise InputError(f"{record.id!r} is no code, and there is no model to encode it: pass --model, or codes")
+        raise InputError(f"{record.id!r} is no code, and there is no model to encode it; pass --model, or codes")
     if encoder is not None and vectors:
         logits[vectors] = encoder.logits(_stacked([records[row] for row in vectors], encoder.input_shape))
     if encoder is not None and images:
@@ -80,10 +80,10 @@ def encode_records(
 
 
 def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
-    """Logits scaled to one length, as a store keeps them and ranks by.
+    """Return the embeddings of records: their logits scaled to unit length.
 
     Raises:
-        InputError: the embeddings have another length, or a record is a code, which has none.
+        InputError: the store's embeddings have another length, or a record is a code, which has no embedding.
     """
     if kind.n_dims != encoded.logits.shape[1]:
         raise InputError(
@@ -91,7 +91,7 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
         )
     for record in encoded.records:
         if record.code is not None:
-            raise InputError(f"{record.id!r} is a code; the store keeps embeddings too: give the image or vector")
+            raise InputError(f"{record.id!r} is a code, which has no embedding; give the image or vector")
     if kind.dtype == "int8":
         return unit_int8(encoded.logits)
     lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
