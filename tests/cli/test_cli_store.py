@@ -190,7 +190,7 @@ def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
     assert run("add", *arguments).exit_code == 0
     assert "36 skipped" in run("add", *arguments).stdout
     image = photos / "noise" / "07.png"
-    told = json.loads(run("search", store, image, "-k", "5", "--rerank", "36", "--json").stdout)
+    told = json.loads(run("search", store, image, "-k", "36", "--rerank", "5", "--json").stdout)
     encoder = open_encoder(trained.model)
     sources = sorted(photos.glob("*/*.png"))
     embedding = encoder.embedding(read_images([image, *sources], encoder.input_shape))
@@ -198,8 +198,10 @@ def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
     found = [hit["embedding_distance"] for hit in told["hits"]]
     np.testing.assert_allclose(found, np.sort(closeness)[:5], atol=0.02 if element == "int8" else 1e-5)
     assert found == sorted(found)
-    by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "5", "--rerank", "36", "--json").stdout)
+    by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "36", "--rerank", "5", "--json").stdout)
     assert by_id["hits"] == told["hits"]
+    within = json.loads(run("search", store, image, "--radius", "15", "--rerank", "5", "--json").stdout)
+    assert within["hits"] == told["hits"]
     assert "| embedding distance | payload" in run("search", store, image, "--rerank", "20").stdout
     assert "is a code" in last_line(run("search", store, "0000", "--rerank", "20"))
     assert "is a code" in last_line(run("add", store, input=jsonl({"id": "x", "code": "0000"})))
@@ -208,8 +210,7 @@ def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
 
 def test_embeddings_must_be_there_to_rank_by(codes, photos, tmp_path):
     assert "keeps no embeddings" in last_line(run("search", codes, "0000", "--rerank", "20"))
-    assert "goes with --nearest" in last_line(run("search", codes, "0000", "--rerank", "20", "--radius", "1"))
-    assert "expected at least 10" in last_line(run("search", codes, "0000", "--rerank", "5"))
+    assert "keeps no embeddings" in last_line(run("search", codes, "0000", "--rerank", "20", "--radius", "1"))
     result = run("add", tmp_path / "new", "--embeddings", "int8", input="0000")
     assert "without --model" in last_line(result)
 
@@ -232,6 +233,10 @@ def test_search_agrees_with_a_linear_scan(tmp_path):
     [
         ([], "nothing to search for"),
         (["0000", "-k", "1", "--radius", "1"], "--nearest and --radius are given"),
+        (["0000", "-k", "1", "--budget", "9"], "--nearest and --budget are given"),
+        (["0000", "--limit", "1"], "--limit is given without --radius or --budget"),
+        (["0000", "--radius", "1", "--comparisons", "5"], "--comparisons is given without --budget"),
+        (["0000", "--budget", "9", "--comparisons", "5", "--rerank", "2"], "keeps no embeddings"),
         (["nothing.png"], "is no file and no code"),
         (["000000"], "code of '000000' has 24 bits; expected 16"),
         (["[1, 2]"], "no model to encode it"),

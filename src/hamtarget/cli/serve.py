@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
@@ -44,7 +45,7 @@ def serve(
     """
     if (store is None) != demo:
         raise InputError("give either a STORE or --demo, one of them")
-    from hamtarget.serve import CountingStore, ServiceSettings, run
+    from hamtarget.serve import ServiceSettings, run
 
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:
@@ -68,9 +69,7 @@ def serve(
             image_folders=tuple(folders),
             threads=threads,
         )
-        with progress_on_stderr("Building the index") as tell:
-            opened = CountingStore.open(store, read_only=not writable, progress=tell)
-        run(opened, settings, announce=_announce)
+        run(open_store(store, read_only=not writable), settings, announce=_announce)
 
 
 def _announce(address: str) -> None:

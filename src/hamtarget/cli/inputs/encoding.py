@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.cli.inputs.records import Record
+from hamtarget.codes import unpack
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.search import Embeddings, unit_int8
+from hamtarget.search import Embeddings
+from hamtarget.store import inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,14 @@ class EncodedRecords:
     codes: NDArray[np.uint8]
     logits: NDArray[np.float32]
     broken: dict[str | int, str]
+
+    def probing_logits(self) -> NDArray[np.float32]:
+        """Return the logits to probe with; each bit of a code that was given counts alike."""
+        logits = self.logits.copy()
+        given = [row for row, record in enumerate(self.records) if record.code is not None]
+        if given:
+            logits[given] = 2 * unpack(self.codes[given], logits.shape[1]).astype(np.float32) - 1
+        return logits
 
 
 def encode_records(
@@ -85,18 +95,10 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
     Raises:
         InputError: the store's embeddings have another length, or a record is a code, which has no embedding.
     """
-    if kind.n_dims != encoded.logits.shape[1]:
-        raise InputError(
-            f"the store keeps embeddings of {kind.n_dims} numbers; the model gives {encoded.logits.shape[1]}"
-        )
     for record in encoded.records:
         if record.code is not None:
             raise InputError(f"{record.id!r} is a code, which has no embedding; give the image or vector")
-    if kind.dtype == "int8":
-        return unit_int8(encoded.logits)
-    lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
-    scaled: NDArray[Any] = (encoded.logits / np.maximum(lengths, np.float32(1e-12))).astype(kind.dtype)
-    return scaled
+    return inputs.embeddings_of(encoded.logits, kind)
 
 
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:
