@@ -236,7 +236,7 @@ def test_search_agrees_with_a_linear_scan(tmp_path):
         (["0000", "-k", "1", "--budget", "9"], "--nearest and --budget are given"),
         (["0000", "--limit", "1"], "--limit is given without --radius or --budget"),
         (["0000", "--radius", "1", "--comparisons", "5"], "--comparisons is given without --budget"),
-        (["0000", "--budget", "9", "--comparisons", "5", "--rerank", "2"], "no embeddings to compare"),
+        (["0000", "--budget", "9", "--comparisons", "5", "--rerank", "2"], "no embeddings are kept here"),
         (["nothing.png"], "is no file and no code"),
         (["000000"], "code of '000000' has 24 bits; expected 16"),
         (["[1, 2]"], "no model to encode it"),
