@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets import Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.demo.walk import new_store
 from hamtarget.learn import HashEncoder, Progress
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets import FASHION_CLASSES, Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.demo.duplicates import DuplicateCount
 from hamtarget.demo.walk import SHOWN_HITS, Score
 from hamtarget.errors import MissingExtraError
@@ -55,7 +55,7 @@ def _draw_nearest(figure: Any, sample: Sample, queries: list[int], nearest: list
     axes = figure.subplots(len(queries), 1 + SHOWN_HITS)
     for row, (query, hits) in enumerate(zip(queries, nearest, strict=True)):
         label = sample.query_labels[query]
-        _draw_image(axes[row][0], sample.query_images[query], f"query: {FASHION_CLASSES[label]}", _INK)
+        _draw_image(axes[row][0], sample.query_images[query], f"query: {sample.class_names[label]}", _INK)
         for axis, (item, distance) in zip(axes[row][1:], hits, strict=True):
             same = sample.labels[item] == label
             _draw_image(axis, sample.images[item], _in_bits(distance), _SAME if same else _OTHER)

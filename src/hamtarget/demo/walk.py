@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.datasets import FASHION_CLASSES, Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
@@ -85,7 +86,7 @@ def learn(sample: Sample, settings: DemoSettings, progress: Callable[[Progress],
     return encoder.fit(sample.images, sample.labels, progress=progress)
 
 
-def others(sample: Sample, settings: DemoSettings) -> list[tuple[str, Encoder]]:
+def others(sample: Sample, settings: DemoSettings) -> list[tuple[str, Encoder | LinearEncoder]]:
     """Methods to compare with, by name; they learn from the images alone."""
     return [
         ("ITQ", ITQ(settings.n_bits, seed=settings.seed).fit(sample.images)),
@@ -93,7 +94,7 @@ def others(sample: Sample, settings: DemoSettings) -> list[tuple[str, Encoder]]:
     ]
 
 
-def score(name: str, encoder: Encoder, sample: Sample, radius: int) -> Score:
+def score(name: str, encoder: Encoder | LinearEncoder, sample: Sample, radius: int) -> Score:
     """How well the encoder's codes find images of the query's class within the radius."""
     n_bits = encoder.n_bits
     database, queries = encoder.encode(sample.images), encoder.encode(sample.query_images)
@@ -130,7 +131,7 @@ def store_images(folder: Path, encoder: HashEncoder, sample: Sample) -> Stored:
     Raises:
         FileError: there is something else than a store.
     """
-    payloads = [{"label": FASHION_CLASSES[label]} for label in sample.labels]
+    payloads = [{"label": sample.class_names[label]} for label in sample.labels]
     began = time.perf_counter()
     with new_store(folder, encoder) as store:
         store.put_rows(np.arange(len(sample.images)), inputs=sample.images, payloads=payloads)
