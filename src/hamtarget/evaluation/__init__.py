@@ -16,10 +16,9 @@ if TYPE_CHECKING:
         precision_recall_by_radius,
         recall_at_k,
     )
-    from hamtarget.evaluation.report import Evaluation, draw_evaluation, evaluate_codes
+    from hamtarget.evaluation.report import draw_evaluation, evaluate_codes
 
 __all__ = [
-    "Evaluation",
     "by_label",
     "draw_evaluation",
     "evaluate_codes",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Evaluation": "hamtarget.evaluation.report",
     "by_label": "hamtarget.evaluation.metrics",
     "draw_evaluation": "hamtarget.evaluation.report",
     "evaluate_codes": "hamtarget.evaluation.report",
