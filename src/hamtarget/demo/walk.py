@@ -153,7 +153,7 @@ def search_store(folder: Path, sample: Sample) -> Searched:
     """Encode every query, and find everything within the store's radius of it."""
     with Store.open(folder, read_only=True) as store:
         began = time.perf_counter()
-        found = store.search(sample.query_images)
+        found = store.search_batch(sample.query_images)
         seconds = time.perf_counter() - began
     return Searched(len(sample.query_images), seconds, sum(len(hits) for hits in found))
 
@@ -166,5 +166,5 @@ def shown_queries(sample: Sample) -> list[int]:
 def nearest_images(folder: Path, sample: Sample, queries: list[int]) -> list[list[tuple[int, int]]]:
     """Return (image, distance) of the images in the store that are nearest to each of some queries."""
     with Store.open(folder, read_only=True) as store:
-        found = store.nearest(sample.query_images[queries], SHOWN_HITS)
-    return [[(int(hit.id), hit.distance) for hit in hits] for hits in found]  # type: ignore[union-attr]
+        found = store.nearest_batch(sample.query_images[queries], SHOWN_HITS)
+    return [[(int(hit.id), hit.distance) for hit in hits] for hits in found]
