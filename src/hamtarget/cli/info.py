@@ -97,7 +97,7 @@ def _index(place: str) -> dict[str, Any]:
 
 
 def _images(place: str) -> dict[str, Any]:
-    from hamtarget.datasets import ImageSet, image_files
+    from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
     path = Path(place)

@@ -1,10 +1,11 @@
 """The HTTP service of a store, and its page. Nothing else in the package imports it, except the command line.
 
+>>> from hamtarget.client import Client
 >>> from hamtarget.serve import ServiceSettings, serving
->>> from hamtarget.store import Store
->>> with serving(Store.open("store", read_only=True), ServiceSettings(port=0)) as address:  # doctest: +SKIP
-...     print(address)
-http://127.0.0.1:41725/
+>>> store = Store.create("store", n_bits=64)
+>>> with serving(store, ServiceSettings(port=0)) as address, Client(address) as client:
+...     client.stats()["items"]
+0
 """
 
 from __future__ import annotations
