@@ -123,9 +123,11 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, nargs="+", default=None, help="batch sizes")
-    parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument(
+        "--repeats", type=int, default=11, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file for the results")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = arguments.batch or ([1024, 4096, 8192] if device == "cuda" else [256, 1024])

@@ -231,9 +231,13 @@ def rates(calls: dict[str, tuple[int, Callable[[], object]]], repeats: int) -> d
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("research/results/postgres_speed.json"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the set (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/postgres_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
     programs = [folder for folder in binaries() if has_extension(folder, "vector")] or binaries()
     with Server(programs[0], settings=_SETTINGS) as server:

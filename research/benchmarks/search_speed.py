@@ -235,11 +235,23 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of a set")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--sets", nargs="*", default=["SIFT", *_GENERATED], choices=["SIFT", *_GENERATED])
-    parser.add_argument("--skip", nargs="*", default=[], choices=["memory", "approximate"])
-    parser.add_argument("--seed", type=int, default=0, help="of the SIFT encoders; the generated sets have their own")
-    parser.add_argument("--out", type=Path, default=Path("research/results/search_speed.json"))
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sets",
+        nargs="*",
+        default=["SIFT", *_GENERATED],
+        choices=["SIFT", *_GENERATED],
+        help="only these sets of codes",
+    )
+    parser.add_argument("--skip", nargs="*", default=[], choices=["memory", "approximate"], help="parts to leave out")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the SIFT encoders; the generated sets have their own"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/search_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
     # If a peer is not installed, this fails at once instead of minutes later.
     library("faiss"), library("usearch.index")
@@ -270,9 +282,8 @@ def main() -> None:
     plot(run.results, arguments.out.with_suffix(".png"))
     rows = figures(run.results)
     print(table(rows))
-    print(
-        f"{sum(row['met'] is True for row in rows)} of {len(rows)} targets met; a target is what was aimed at before the first run"
-    )
+    met = sum(row["met"] is True for row in rows)
+    print(f"{met} of {len(rows)} targets met (a target was set before its figure was first measured)")
     run.say(f"wrote {arguments.out.name} and {arguments.out.with_suffix('.png').name}")
 
 

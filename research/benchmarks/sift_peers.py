@@ -42,12 +42,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=data_folder() / "sift1m", help="folder of a set of vectors")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--cache", type=Path, help="folder for built indexes")
-    parser.add_argument("--rows", type=int, default=sys.maxsize, help="how many rows of the base")
-    parser.add_argument("--queries", type=int, default=sys.maxsize, help="how many of the queries")
-    parser.add_argument("--only", default="", help="peers whose name contains this")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--timed-queries", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=sys.maxsize, help="number of rows of the base")
+    parser.add_argument("--queries", type=int, default=sys.maxsize, help="number of queries")
+    parser.add_argument("--only", default="", help="only peers whose name contains this")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--timed-queries", type=int, default=1000, help="number of queries that are timed (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
     options = parser.parse_args()
 
     start = time.perf_counter()

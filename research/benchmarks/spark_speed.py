@@ -20,16 +20,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
 from hamtarget.codes import Codes, substring_bounds
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.integrations.spark import near_duplicates
 from hamtarget.search import pairs_within
 from research.benchmarks.search_sets import recipes
 from research.benchmarks.spark_cost import Cluster, check, extrapolate, fit, pairs_compared
@@ -60,6 +55,10 @@ def native(codes: Codes, threads: int) -> tuple[float, Pairs]:
 
 def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
     """Return the same by DuckDB's equi-join, from an Arrow table to an Arrow table."""
+    # Spark, DuckDB and Arrow are installed for this benchmark only, and its help is shown without them.
+    import duckdb
+    import pyarrow as pa
+
     rows = pa.table({"id": np.arange(len(codes)), "code": codes.view("<u8").ravel()})
     cut = [(start, (1 << stop - start) - 1) for start, stop in substring_bounds(64, RADIUS + 1)]
     branches = " ".join(f"WHEN {j} THEN (code >> {start}) & {mask}::UBIGINT" for j, (start, mask) in enumerate(cut))
@@ -87,6 +86,11 @@ def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
 
 def by_spark(spark: Any, codes: Codes, folder: Path, tile_rows: int | None) -> tuple[dict[str, Any], Pairs]:
     """Return the seconds and the time window of the join from Parquet to Parquet, and the pairs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from hamtarget.integrations.spark import near_duplicates
+
     source, target = str(folder / "codes.parquet"), str(folder / "pairs")
     packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(codes), [None, pa.py_buffer(codes.tobytes())])
     table = pa.table({"id": np.arange(len(codes)), "code": packed.cast(pa.binary())})
@@ -181,6 +185,8 @@ def measure_crowded(spark: Any, folder: Path) -> dict[str, Any]:
 
 def session(folder: Path) -> Any:
     """Start Spark on two cores of this machine."""
+    from pyspark.sql import SparkSession
+
     (folder / "events").mkdir()
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -206,9 +212,19 @@ def session(folder: Path) -> Any:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, help="the first two fit the model")
-    parser.add_argument("--repeats", type=int, default=5, help="of each join of the light sets; the median counts")
-    parser.add_argument("--out", type=Path, default=Path("research/results/spark_speed.json"))
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs=3,
+        default=SIZES,
+        help="rows of the light sets; the first two fit the model of the cost",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repeats of each join of the light sets; the median counts"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/spark_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
 
     results: dict[str, Any] = {**provenance(seed=0), "n_bits": 64, "radius": RADIUS, "cores": CORES}

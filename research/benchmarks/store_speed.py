@@ -168,10 +168,14 @@ def single_puts(path: Path, codes: Codes) -> dict[str, float]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--folder", type=Path, help="where stores are made, on a disk; a temporary folder by default")
-    parser.add_argument("--out", type=Path, default=Path("research/results/store_speed.json"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the set (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument("--folder", type=Path, help="folder for the stores, on a disk; by default a temporary folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/store_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
 
     code_set = recipes(arguments.rows)["L"].draw(N_QUERIES)
