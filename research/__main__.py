@@ -16,6 +16,7 @@ from hamtarget.cli.terminal.progress import named_progress_on_stderr, progress_o
 
 app = typer.Typer(
     cls=CommandGroup,
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
