@@ -44,6 +44,7 @@ MAY_IMPORT = {
 # Parts of a room that must not know each other: what lies in the first may import nothing of the second.
 STRANGERS = [
     ("store.sqlite", "store.postgres"),
+    ("store.postgres", "store.sqlite"),
     ("learn.networks", "learn.losses"),
     ("learn.losses", "learn.networks"),
 ]
@@ -140,6 +141,7 @@ def test_rooms_import_only_what_lies_below_them():
         ("learn.encoder", "hamtarget.search.MultiIndex"),
         ("learn.encoder", "hamtarget.encoders.onnx_encoder.OnnxEncoder"),
         ("store.sqlite.engine", "hamtarget.store.postgres.engine.PostgresEngine"),
+        ("store.postgres.engine", "hamtarget.store.sqlite.engine.FolderEngine"),
         ("store.sqlite.engine", "psycopg"),
         ("serve.app", "hamtarget.cli.main.app"),
         ("client", "numpy"),
