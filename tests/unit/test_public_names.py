@@ -15,7 +15,7 @@ ROOT = Path(hamtarget.__file__).parent
 MOST_NAMES = 90
 
 # The complete surface. A name that several modules show counts once. Types that only results have, such as that of an
-# evaluation or of the costs of a batch, are not in it: a call returns them, and for annotations their modules have them.
+# evaluation or of the costs of a batch, are not in it: calls return them, and their modules show them to annotations.
 SURFACE = {
     "hamtarget": [
         "Encoder",
