@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
-NATIVE := CMakeLists.txt $(wildcard native/*)
+NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -print)
+# Those of the environment, once it is set up, or else of the system.
+CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
+CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark test-spark figure2 soak clean help
+.PHONY: demo test test-native check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark test-spark figure2 soak clean help
 
 help:
 	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
 	@echo "make test     every test"
+	@echo "make test-native  tests of the native core alone; they need CMake and a compiler, no Python (a minute)"
 	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
 	@echo "make check    ruff, mypy, import rules"
 	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
@@ -57,9 +61,23 @@ check: $(VENV)/.installed
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_layering.py
 
-# Needs a compiler only; about four minutes.
+# $(call native-tests,NAME,OPTIONS) builds the tests of the native core in build/NAME and runs them.
+define native-tests
+@$(CMAKE) -S . -B build/$(1) -DHAMTARGET_NATIVE_TESTS=ON $(2) > build/$(1).log || { cat build/$(1).log; exit 1; }
+@$(CMAKE) --build build/$(1) --parallel 2 >> build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
+@$(CTEST) --test-dir build/$(1) --output-on-failure --parallel 2
+endef
+
+# These two need CMake and a compiler only. The first takes about a minute, the second about four.
+test-native:
+	@mkdir -p build
+	$(call native-tests,native-tests)
+
+# FUZZ_CASES in the environment is the number of cases for each file of a fuzzer.
 sanitize:
-	@native/tests/sanitize.sh
+	@mkdir -p build
+	$(call native-tests,sanitize-address,-DHAMTARGET_SANITIZE=address)
+	$(call native-tests,sanitize-thread,-DHAMTARGET_SANITIZE=thread)
 
 bench: $(VENV)/.installed
 	@$(BIN)/python benchmarks/loss_speed.py
