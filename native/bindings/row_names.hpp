@@ -45,8 +45,8 @@ class RowNames {
 
     explicit RowNames(Id first_named) : first_named_(first_named) {}
 
-    // Take ids[i] as the id of row first + i from now on, if it is not None and is_known[i] is true. Both arrays may still
-    // be written to, `is_known` after `ids`.
+    // Take ids[i] as the id of row first + i from now on, if it is not None and is_known[i] is true. Both arrays may
+    // still be written to, `is_known` after `ids`.
     void hold(Id first, nb::handle ids, Known is_known) {
         auto fresh = std::make_unique<ObjectArray>(ids);
         if (is_known.size() != fresh->size()) throw nb::value_error("ids and is_known differ in length");

@@ -25,7 +25,7 @@ inline void* allocate(std::size_t n_bytes) {
     if (n_bytes < kHugePage) {
         memory = std::malloc(n_bytes);
     } else {
-        // The end of a block, which does not fill a huge page, gets small ones: else each block would waste half of one.
+        // The end of a block gets small pages: a last huge page would be half empty on average.
         memory = std::aligned_alloc(kHugePage, (n_bytes + kHugePage - 1) & ~(kHugePage - 1));
 #if defined(__linux__)
         if (memory) madvise(memory, n_bytes & ~(kHugePage - 1), MADV_HUGEPAGE);

@@ -10,8 +10,8 @@
 
 namespace hamtarget {
 
-// Merge runs that lie one after another, two at a time. `ends` says where each one ends, and is used up. Return which of
-// the two places has the result.
+// Merge runs that lie one after another, two at a time. `ends` says where each one ends, and is used up. Return which
+// of the two places has the result.
 template <class T, class MergeTwo>
 T* merge_runs(T* from, T* to, std::vector<std::uint32_t>& ends, MergeTwo merge) {
     while (ends.size() > 1) {

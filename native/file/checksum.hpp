@@ -78,7 +78,8 @@ class Checksum {
     }
 
     void take_stripes(const std::byte* bytes, std::size_t count) {
-        // With four variables rather than an array, the lanes stay in registers, and the CPU works on them side by side.
+        // With four variables rather than an array, the lanes stay in registers, and the CPU works on them side by
+        // side.
         auto [a, b, c, d] = lanes_;
         for (; count > 0; --count, bytes += kStripe) {
             a = mixed(a, load<std::uint64_t>(bytes));

@@ -23,7 +23,8 @@ namespace format {
 
 // A new file that takes the name `target` when it is complete, and otherwise leaves no trace.
 //
-// If the system allows it (Linux), the file has no name until then, so that even a killed process leaves nothing behind.
+// If the system allows it (Linux), the file has no name until then, so that even a killed process leaves nothing
+// behind.
 class PendingFile {
   public:
     // Name of the file until it is complete.

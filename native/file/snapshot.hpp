@@ -17,9 +17,10 @@
 //     if (...) file.reject("row 7 is 12; there are 9 rows");           // the reader's own checks
 //
 // What a file that opens is known to be: it is of this kind and version, it has the length it says, and every section
-// lies inside it at a multiple of 64 bytes and holds whole elements of its type. With Check::all, every section also has
-// the checksum it says. What is NOT known is that the numbers make sense. A forged file has correct checksums, so the
-// reader must check each number that it uses as a position, a count or a shift, before it allocates or indexes by it.
+// lies inside it at a multiple of 64 bytes and holds whole elements of its type. With Check::all, every section also
+// has the checksum it says. What is NOT known is that the numbers make sense. A forged file has correct checksums, so
+// the reader must check each number that it uses as a position, a count or a shift, before it allocates or indexes by
+// it.
 //
 // A mapped file (Access::map) shares the pages of the file. commit() never writes into an existing file, so saving
 // over a file that is open is safe. But if another program truncates the file in place, the next access to the lost

@@ -33,8 +33,8 @@ class SnapshotWriter {
         add_in_pieces<T>(name, elements.size(), [elements](const Sink<T>& sink) { sink(elements); });
     }
 
-    // Add a section that is never in memory as a whole. commit() calls `produce(sink)` once, which calls `sink(span)` any
-    // number of times, for `count` elements in all.
+    // Add a section that is never in memory as a whole. commit() calls `produce(sink)` once, which calls `sink(span)`
+    // any number of times, for `count` elements in all.
     template <format::Element T>
     void add_in_pieces(std::string_view name, std::size_t count, std::function<void(const Sink<T>&)> produce) {
         format::Section row = {};
@@ -47,9 +47,9 @@ class SnapshotWriter {
         parts_.push_back({row, produce_bytes});
     }
 
-    // Put the file at `path`. A reader finds the old file or the new one, whole, even after a crash. If this throws, the
-    // old file is as it was and nothing else is left. A writer commits once.
-    // Only tests need another `until` than the default.
+    // Put the file at `path`. A reader finds the old file or the new one, whole, even after a crash. If this throws,
+    // the old file is as it was and nothing else is left. A writer commits once. Only tests need another `until` than
+    // the default.
     void commit(const std::filesystem::path& path,
                 format::PendingFile::Until until = format::PendingFile::Until::nameless);
 

@@ -63,37 +63,37 @@ inline constexpr std::size_t kWriteSlack = 32;
 struct CodeKernel {
     const char* name;
 
-    // Computes the distance of `query` to each row.
+    // Compute the distance of `query` to each row.
     void (*distances)(const std::uint8_t* query, Codes rows, Distance* result);
 
-    // Writes positions and distances of the rows within `radius`, in the order of the rows, and returns their number.
-    // Takes at most kBlockRows rows. Both results have room for all of them and kKernelSlack more.
+    // Write positions and distances of the rows within `radius`, in the order of the rows, and return their number.
+    // There are at most kBlockRows rows. Both results have room for all of them and kKernelSlack more.
     std::size_t (*within)(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
                           Distance* distances);
 
-    // Finds the rows within the radius in the query's own buckets, each row once, in the first table whose substring it
+    // Find the rows within the radius in the query's own buckets, each row once, in the first table whose substring it
     // shares with the query. The lists have room for all rows of the buckets and kSortSlack more. Row numbers come
     // out as they are in the tables.
     void (*read_buckets)(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists, BeforeBucket before);
 
-    // Sorts at most `most_sorted` rows, fewer than merging takes; 0 where merging is always faster.
+    // Sort at most `most_sorted` rows in any order; 0 if merging is always faster.
     std::size_t most_sorted;
     void (*sort_rows)(RowNumber* rows, std::size_t count);
 
-    // Merges two ascending runs, left to middle and middle to end, into `to`, which has room for kSortSlack more.
+    // Merge two ascending runs, left to middle and middle to end, into `to`, which has room for kSortSlack more.
     void (*merge_rows)(const RowNumber* left, const RowNumber* middle, const RowNumber* end, RowNumber* to);
 
-    // Writes the ids of rows whose ids are consecutive from `base`, and the same distance for all of them.
+    // Write the ids of rows whose ids are consecutive from `base`, and the same distance for all of them.
     void (*write_rows)(const RowNumber* rows, std::size_t count, Id base, Distance distance, Id* ids,
                        Distance* distances);
 
-    // Writes the hits among the rows of the runs, and their asymmetric distances if wanted, in the order of the rows,
-    // and returns their number. Both results have room for all rows and kKernelSlack more. Row numbers come out as
+    // Write the hits among the rows of the runs, and their asymmetric distances if wanted, in the order of the rows,
+    // and return their number. Both results have room for all rows and kKernelSlack more. Row numbers come out as
     // they are in the tables.
     std::size_t (*filter_rows)(const RowFilter& filter, const RowRun* runs, std::size_t n_runs, KernelRoom& room,
                                Hit* hits, Asymmetric* distances);
 
-    // Writes the positions of the distances from `first` to `last` and returns their number. There is room for all
+    // Write the positions of the distances from `first` to `last` and return their number. There is room for all
     // positions and kKernelSlack more.
     std::size_t (*between)(const Asymmetric* distances, std::size_t count, Asymmetric first, Asymmetric last,
                            std::uint32_t* positions);

@@ -5,7 +5,9 @@ namespace hamtarget {
 
 namespace {
 
-void popcnt_distances(const std::uint8_t* query, Codes rows, Distance* result) { word_distances(query, rows, result); }
+void popcnt_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    word_distances(query, rows, result);
+}
 
 }  // namespace
 

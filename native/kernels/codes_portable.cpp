@@ -5,7 +5,9 @@ namespace hamtarget {
 
 namespace {
 
-void portable_distances(const std::uint8_t* query, Codes rows, Distance* result) { word_distances(query, rows, result); }
+void portable_distances(const std::uint8_t* query, Codes rows, Distance* result) {
+    word_distances(query, rows, result);
+}
 
 }  // namespace
 

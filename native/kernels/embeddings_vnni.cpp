@@ -20,8 +20,8 @@ HAMTARGET_INLINE __m128i four_sums(const __m512i* lanes) {
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-// The instruction vpdpbusd multiplies numbers of which one has no sign. So 128 is added to the elements of rows, and 128
-// times the other side is taken away again.
+// The instruction vpdpbusd multiplies numbers of which one has no sign. So 128 is added to the elements of rows, and
+// 128 times the other side is taken away again.
 struct Products8 {
     HAMTARGET_INLINE static __m512i add(__m512i sums, __m512i query, __m512i row) {
         const __m512i above = _mm512_set1_epi8(-128);

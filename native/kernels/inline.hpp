@@ -8,10 +8,11 @@
 // So what these source files define or include is one of:
 //   - functions marked HAMTARGET_INLINE, which are always inlined and leave no copy behind, at any level of
 //     optimisation;
-//   - functions in an unnamed namespace (code_loops.hpp, embedding_loops.hpp), which every object file keeps for itself;
+//   - functions in an unnamed namespace (code_loops.hpp, embedding_loops.hpp), which every object file keeps for
+//     itself;
 //   - one table of function pointers, whose name is different in each file.
-// They use no function of the standard library that is a template. `native/tests/check_objects.sh` holds them to it: the
-// objects of this folder have no weak symbols, and all other objects have no instructions beyond the baseline.
+// They use no function of the standard library that is a template. `native/tests/check_objects.sh` holds them to it:
+// the objects of this folder have no weak symbols, and all other objects have no instructions beyond the baseline.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@
 
 namespace hamtarget {
 
-// What std::min does, always inlined.
+// Return the smaller number, as std::min does, always inlined.
 template <class T>
 HAMTARGET_INLINE constexpr T smaller(T left, T right) {
     return right < left ? right : left;

@@ -20,7 +20,7 @@ class KeyBits {
   public:
     KeyBits() = default;
 
-    // Uses the bits `start` to `stop - 1` of a code; of a very long substring, only the first 2 * length.
+    // Use the bits `start` to `stop - 1` of a code; of a very long substring, only the first 2 * length.
     HAMTARGET_INLINE KeyBits(std::size_t start, std::size_t stop, std::size_t length, std::size_t n_bytes)
         : start_(start),
           width_(smaller(stop - start, 2 * length)),
@@ -63,7 +63,7 @@ class KeyBits {
     std::uint64_t mask_ = 0, bits_ = 0, bits_of_next_ = 0;
 };
 
-// Flips bits of a bucket number.
+// Flip bits of a bucket number.
 HAMTARGET_INLINE constexpr BucketNumber flipped(BucketNumber bucket, std::uint32_t bits) {
     return BucketNumber{raw(bucket) ^ bits};
 }

@@ -1,5 +1,5 @@
-// Counts the memory that the program holds: every operator new passes here, and, by the linker's --wrap, malloc and mmap.
-// Include this in one source file of a program that is linked with the options of CMakeLists.txt.
+// Counts the memory that the program holds: every operator new passes here, and, by the linker's --wrap, malloc and
+// mmap. Include this in one source file of a program that is linked with the options of CMakeLists.txt.
 #pragma once
 
 #include <malloc.h>

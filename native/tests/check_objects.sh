@@ -15,7 +15,7 @@ for object in "$@"; do
     case $object in
         */kernels/codes_* | */kernels/embeddings_*)
             n_kernels=$((n_kernels + 1))
-            weak=$("$nm" --defined-only "$object" | awk '$2 ~ /^[WVu]$/ { print $3 }')
+            weak=$("$nm" --defined-only "$object" | awk '$2 ~ /^[WVu]$/ && ++n <= 5 { print $3 }')
             if [ -n "$weak" ]; then
                 echo "$object has weak symbols: $weak"
                 failed=1
@@ -26,7 +26,8 @@ for object in "$@"; do
         */kernels/*_portable.* | */core/* | */file/* | */kernels/choose.*)
             n_plain=$((n_plain + 1))
             # Registers of AVX and AVX-512, and the instructions of POPCNT.
-            if "$objdump" --disassemble --no-show-raw-insn "$object" | grep --max-count=3 -E '%[yz]mm|[[:space:]]v?popcnt'; then
+            if "$objdump" --disassemble --no-show-raw-insn "$object" |
+                grep --max-count=3 -E '%[yz]mm|[[:space:]]v?popcnt'; then
                 echo "$object has instructions beyond plain x86-64"
                 failed=1
             fi

@@ -1,5 +1,5 @@
-// Forged index files: each is refused, or can be searched, changed and saved without harm. This holds for files that are
-// opened without verification, too, whose answers may be wrong.
+// Forged index files: each is refused, or can be searched, changed and saved without harm. This holds for files that
+// are opened without verification, too, whose answers may be wrong.
 #include "../core/errors.hpp"
 #include "../core/search/search.hpp"
 #include "../file/index_file.hpp"
@@ -32,8 +32,8 @@ void write_index(const std::filesystem::path& path, std::size_t n_bytes, std::si
     save_index(index, path);
 }
 
-// Check that what was verified is safe to index. Every number is checked here, because reading past one section lands in
-// the next one, which no sanitizer can see.
+// Check that what was verified is safe to index. Every number is checked here, because reading past one section lands
+// in the next one, which no sanitizer can see.
 void check_shape(const MultiIndex& index) {
     const Layout& layout = index.layout();
     CHECK(layout.n_bytes >= 1 && layout.n_bytes <= kMaxCodeBytes && layout.n_tables <= 8 * layout.n_bytes);
@@ -70,8 +70,8 @@ Array<const T> own_copy(const T* elements, std::size_t count) {
     return copy;
 }
 
-// Give every array of an index memory of its own, exactly as long as it must be: then the sanitizer sees a read past its
-// end, which in a file lands in the next section.
+// Give every array of an index memory of its own, exactly as long as it must be: then the sanitizer sees a read past
+// its end, which in a file lands in the next section.
 void move_to_heap(MultiIndex& index) {
     Manifest manifest = *index.manifest();
     const std::size_t n_bytes = index.layout().n_bytes;

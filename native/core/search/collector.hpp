@@ -20,8 +20,8 @@ namespace hamtarget {
 
 // Collects the hits of a chunk of queries at a time. `q` counts the queries of the chunk.
 //
-// For each chunk: start(); then for each query found(q).reset() and any number of emit() and keep_lists(), or nothing at
-// all; then finish() or write_lists() for each query, in turn. Each of these two writes the whole result of a query.
+// For each chunk: start(); then for each query found(q).reset() and any number of emit() and keep_lists(), or nothing
+// at all; then finish() or write_lists() for each query, in turn. Each of these two writes the whole result of a query.
 class Collector {
   public:
     Collector(const MultiIndex& index, const Manifest& manifest, const Request& request)

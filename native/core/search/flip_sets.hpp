@@ -45,8 +45,8 @@ inline std::uint32_t flipped_bits(FlipSet set) {
 // Flip sets of the bucket numbers of one table.
 class FlipSets {
   public:
-    // Begin with bucket numbers of `length` bits (at most 28). Flipping bit i costs `costs[i]`. At most `most_flips` bits
-    // are flipped at once.
+    // Begin with bucket numbers of `length` bits (at most 28). Flipping bit i costs `costs[i]`. At most `most_flips`
+    // bits are flipped at once.
     void reset(const FlipCost* costs, std::size_t length, std::size_t most_flips) {
         most_flips_ = std::min(most_flips, length);
         length_ = length;

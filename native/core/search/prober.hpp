@@ -171,8 +171,8 @@ class Prober {
         return highest;
     }
 
-    // List the buckets that cost from `first` to `limit`, in no order. `limit` comes down if they would be far more than
-    // the budget can take. Return how much of the budget they take.
+    // List the buckets that cost from `first` to `limit`, in no order. `limit` comes down if they would be far more
+    // than the budget can take. Return how much of the budget they take.
     std::size_t list_buckets(FlipCost first, FlipCost& limit) {
         constexpr std::size_t kSlack = 1024;
         for (;; limit = first + (limit - first) / 2) {
@@ -215,7 +215,8 @@ class Prober {
     }
 
     // Read the cheapest of the buckets that were listed, by (cost, table, bits flipped), and of the last one only as
-    // many rows as the budget allows. Buckets are counted by cost, so that only those of about the last cost are sorted.
+    // many rows as the budget allows. Buckets are counted by cost, so that only those of about the last cost are
+    // sorted.
     void read_until_spent(FlipCost first, FlipCost limit) {
         constexpr int kBinBits = 8;
         const int shift = std::max(0, static_cast<int>(std::bit_width(limit - first)) - kBinBits);

@@ -44,7 +44,7 @@ struct Request {
     std::size_t comparisons = kNoLimit;        // rows whose embeddings are compared, if buckets are probed
 };
 
-// Costs of a bucket, which is far away in memory, and of a row in it. The unit is a row of a linear scan (about 0.1 ns).
+// Costs of a bucket, which is far away in memory, and of a row in it, in rows of a linear scan (about 0.1 ns).
 inline constexpr std::size_t kBucketCost = 500;
 inline constexpr std::size_t kBucketRowCost = 2;
 

@@ -42,8 +42,8 @@ class RowLists {
             for (RowNumber& row : rows(distance)) row = std::min(row, last);
     }
 
-    // Return the rows at one distance, ascending, which are valid until another list is sorted. kSortSlack rows past the
-    // end may be read.
+    // Return the rows at one distance, ascending, which are valid until another list is sorted. kSortSlack rows past
+    // the end may be read.
     std::span<RowNumber> sorted(std::size_t distance, const CodeKernel& kernel) {
         const std::size_t count = size(distance);
         if (count < 2) return rows(distance);

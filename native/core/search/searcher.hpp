@@ -70,16 +70,19 @@ class Searcher {
 
     // The queries at hand, and how far they are.
     struct Chunk {
-        std::size_t first = 0;                // of the queries of the request
+        std::size_t first = 0;  // of the queries of the request
         std::size_t n_queries = 0;
-        std::size_t n_finished = 0;           // queries whose results are written, from the first on
+        std::size_t n_finished = 0;            // queries whose results are written, from the first on
         std::vector<std::vector<Scan>> scans;  // [part]: scans that are still to come
         std::vector<std::uint8_t> is_scanned;  // [q]: 1 if some part with tables is scanned for the query
     };
 
-    // Which queries of a chunk can be finished as soon as their own buckets have been read. Results are written in the
-    // order of the queries, so one query that has to wait holds up all that follow.
-    enum class Progress { finishes, waits };
+    // How queries go on once their own buckets have been read. Results are written in the order of the queries, so one
+    // query that has to wait holds up all that follow.
+    enum class Progress {
+        finishes,  // nothing more is to be read: the result is written at once
+        waits,     // for flipped buckets or a scan, or for a query before it
+    };
 
     const std::uint8_t* query(std::size_t q) const { return request_.queries.row(chunk_.first + q); }
 
@@ -150,15 +153,19 @@ class Searcher {
         return true;
     }
 
-    // Put the hits in the query's own buckets of one part into the lists. `first` is the first lookup of the part, `rows`
-    // the rows in these buckets.
+    // Put the hits in the query's own buckets of one part into the lists. `first` is the first lookup of the part,
+    // `rows` the rows in these buckets.
     void list_part(std::size_t p, std::size_t q, std::size_t first, std::size_t rows) {
         const Segment& segment = *manifest_.parts[p].segment;
         collector_.cost(q).buckets += static_cast<std::int64_t>(plan_.n_own_buckets);
         collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
         lists_.reset(request_.radius, rows, plan_.n_own_buckets);
-        const OwnBuckets buckets{query(q),           layout_.n_bytes,    request_.radius, segment.tables.data(),
-                                 plan_.n_own_buckets, lookups_.of(q) + first};
+        const OwnBuckets buckets{.query = query(q),
+                                 .n_bytes = layout_.n_bytes,
+                                 .radius = request_.radius,
+                                 .tables = segment.tables.data(),
+                                 .n_tables = plan_.n_own_buckets,
+                                 .lookups = lookups_.of(q) + first};
         const Fetching fetching{&lookups_, q, first};
         kernel_.read_buckets(buckets, room_, lists_.view(), {Fetching::before, &fetching});
         if (!segment.is_verified) lists_.limit_rows(row_number(segment.n_rows - 1));
@@ -265,8 +272,8 @@ class Searcher {
         });
     }
 
-    // Call found(first place, codes, number of rows within the bound) for each block of a span that has such rows. Their
-    // positions and distances lie in room_.
+    // Call found(first place, codes, number of rows within the bound) for each block of a span that has such rows.
+    // Their positions and distances lie in room_.
     template <class Found>
     void each_block_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
         const std::size_t n_bytes = layout_.n_bytes;
