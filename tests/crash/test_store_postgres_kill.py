@@ -60,7 +60,7 @@ class Writer(threading.Thread):
 def test_a_killed_server_loses_nothing_and_the_store_goes_on(postgres_server):
     from killed_stores import N_BITS, expect
 
-    from postgres_server import Server
+    from research.benchmarks.postgres_server import Server
 
     seed = 9
     rng = random.Random(seed)

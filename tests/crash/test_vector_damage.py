@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hamtarget.data import open_vectors
+from hamtarget.datasets import open_vectors
 from hamtarget.errors import CorruptFileError, HamtargetError, NotFiniteError
 
 N_ROWS, DIMENSION = 6, 5

@@ -6,22 +6,17 @@ import torch
 
 from hamtarget.learn import (
     CropFlipColor,
-    CSQLoss,
-    DBRLoss,
     DenseNet,
-    DHNLoss,
-    FineTuner,
     HammingTargetLoss,
     HashModel,
-    HashNetLoss,
     Labels,
-    OrthoHashLoss,
     ProxyLoss,
     Resize,
     SmallResNet,
     TrainingOptions,
     train,
 )
+from research.comparators import CSQLoss, DBRLoss, DHNLoss, FineTuner, HashNetLoss, OrthoHashLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hamtarget import metrics
 from hamtarget.codes import pack
+from hamtarget.evaluation import metrics
 
 N_BITS = 16
 

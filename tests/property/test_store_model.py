@@ -151,7 +151,7 @@ class Run:
 
     def nearest(self):
         query, k = CODES[self.random.integers(len(CODES))], int(self.random.integers(1, 30))
-        hits = self.any_store().nearest(code=np.stack([query, query]), k=k)
+        hits = self.any_store().nearest_batch(codes=np.stack([query, query]), k=k)
         assert [hit[:2] for hit in hits[1]] == self.model.ranked(query)[:k]
         assert hits[0] == hits[1]
 
@@ -208,7 +208,7 @@ class Run:
 @pytest.mark.slow
 def test_a_store_answers_as_a_dictionary_does(stores, monkeypatch):
     # So that the index is saved in the middle of puts, too.
-    monkeypatch.setattr("hamtarget.store.engine._UNSAVED_ROWS", 500)
+    monkeypatch.setattr("hamtarget.store.sqlite.engine._UNSAVED_ROWS", 500)
     run = Run(stores, seed=3)
     for operation in range(OPERATIONS if stores.has_files else POSTGRES_OPERATIONS):
         try:

@@ -15,7 +15,7 @@ from hamtarget.errors import InputError
 from hamtarget.serve import CountingStore, ServiceSettings
 from hamtarget.serve import guard as guard_module
 from hamtarget.serve.demo import demo_encoder
-from hamtarget.serve.status_routes import resident_bytes
+from hamtarget.serve.routes.status import resident_bytes
 
 MIB = 2**20
 # More than any of the attacks may cost, and far less than what they pretend to need.

@@ -12,7 +12,7 @@ from services import N_BITS, N_ITEMS, SignEncoder, service
 
 from hamtarget.client import Client, Put
 from hamtarget.codes import distances
-from hamtarget.data import fashion_sample
+from hamtarget.datasets import fashion_sample
 from hamtarget.errors import InputError, ServiceError
 from hamtarget.serve import CountingStore, sampling
 from hamtarget.serve.demo import demo_encoder

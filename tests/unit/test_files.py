@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from hamtarget.files import write_atomically
+from hamtarget._files import write_atomically
 
 
 def test_content_arrives_and_replaces(tmp_path):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hamtarget.cli.options import Seed
-from hamtarget.cli.output import Column, write_table
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.terminal.options import Seed
+from hamtarget.cli.terminal.output import Column, write_table
+from hamtarget.cli.terminal.progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hamtarget.cli.progress import Telling
+    from hamtarget.cli.terminal.progress import Telling
     from hamtarget.demo import DuplicateCount, Score
     from hamtarget.learn import Progress
 
@@ -34,8 +34,8 @@ def demo(
     Takes a minute or two; writes demo.png, demo.json, a model and a store, which the other verbs take.
     """
     from hamtarget import demo as walk
-    from hamtarget.data import fashion_sample
-    from hamtarget.paper.provenance import provenance, write_json
+    from hamtarget.datasets import fashion_sample
+    from hamtarget.evaluation.provenance import provenance, write_json
     from hamtarget.store import Store
 
     began = time.perf_counter()

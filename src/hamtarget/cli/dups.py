@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.options import AsJson, StorePath
-from hamtarget.cli.output import note, printable, write_json
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.terminal.options import AsJson, StorePath
+from hamtarget.cli.terminal.output import note, printable, write_json
+from hamtarget.cli.terminal.progress import progress_on_stderr
 
 
 def dups(

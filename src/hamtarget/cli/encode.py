@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hamtarget.cli.options import AsJson, Batch, Key, Model, Source, Workers
-from hamtarget.cli.output import as_line
-from hamtarget.cli.progress import progress_on_stderr
-from hamtarget.cli.records import open_records
+from hamtarget.cli.inputs.records import open_records
+from hamtarget.cli.terminal.options import AsJson, Batch, Key, Model, Source, Workers
+from hamtarget.cli.terminal.output import as_line
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import ImageError
 
 if TYPE_CHECKING:
-    from hamtarget.cli.encoding import EncodedRecords
+    from hamtarget.cli.inputs.encoding import EncodedRecords
 
 
 def encode(
@@ -35,9 +35,9 @@ def encode(
     """
     import numpy as np
 
-    from hamtarget.cli.encoding import encode_records
+    from hamtarget._files import write_atomically
+    from hamtarget.cli.inputs.encoding import encode_records
     from hamtarget.encoders import open_encoder
-    from hamtarget.files import write_atomically
 
     encoder = open_encoder(model)
     records = open_records(source, key=key)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.options import AsJson, Key, Model, Seed, Workers
-from hamtarget.cli.output import Column, write_json, write_table
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.terminal.options import AsJson, Key, Model, Seed, Workers
+from hamtarget.cli.terminal.output import Column, write_json, write_table
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hamtarget.evaluation import Evaluation
-    from hamtarget.metrics import Relevance
-    from hamtarget.protocol import TrainedEncoder
+    from hamtarget.encoders.protocol import TrainedEncoder
+    from hamtarget.evaluation.metrics import Relevance
+    from hamtarget.evaluation.report import Evaluation
 
 _ENCODED_ROWS = 4096
 # How far above the radius the table goes on.
@@ -59,7 +59,7 @@ def evaluate(
     import numpy as np
 
     from hamtarget.encoders import open_encoder
-    from hamtarget.evaluation import draw_evaluation, evaluate_codes
+    from hamtarget.evaluation.report import draw_evaluation, evaluate_codes
 
     encoder = open_encoder(model)
     database, labels = _read(source, encoder, key, workers)
@@ -116,9 +116,9 @@ def _relevance(
     labels: NDArray[Any] | None,
     neighbors: int,
 ) -> Relevance:
-    from hamtarget.data import exact_neighbors
-    from hamtarget.evaluation import NearestRows
-    from hamtarget.metrics import by_label
+    from hamtarget.datasets import exact_neighbors
+    from hamtarget.evaluation.metrics import by_label
+    from hamtarget.evaluation.report import NearestRows
 
     if labels is not None and asked_labels is not None:
         return by_label(asked_labels, labels)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hamtarget.cli.errors import FOUND
-from hamtarget.cli.options import AsJson, Key, Source, StorePath, Workers
-from hamtarget.cli.output import note, write_json
-from hamtarget.cli.progress import Telling, progress_on_stderr
-from hamtarget.cli.records import Record, Records, open_records
+from hamtarget.cli.inputs.records import Record, Records, open_records
+from hamtarget.cli.terminal.errors import FOUND
+from hamtarget.cli.terminal.options import AsJson, Key, Source, StorePath, Workers
+from hamtarget.cli.terminal.output import note, write_json
+from hamtarget.cli.terminal.progress import Telling, progress_on_stderr
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.protocol import TrainedEncoder
+    from hamtarget.encoders.protocol import TrainedEncoder
     from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
@@ -104,7 +104,7 @@ class _Counts:
 def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
-    from hamtarget.cli.encoding import embeddings_of, encode_records
+    from hamtarget.cli.inputs.encoding import embeddings_of, encode_records
 
     encoder: TrainedEncoder | None = store.encoder if store.has_encoder else None
     done = 0

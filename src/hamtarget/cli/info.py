@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 import hamtarget
-from hamtarget.cli.kinds import kind_of
-from hamtarget.cli.options import AsJson
-from hamtarget.cli.output import Column, printable, write_json, write_table
+from hamtarget.cli.inputs.kinds import kind_of
+from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 
 # What each extra is for, and a package of it.
 _EXTRAS = {
@@ -80,7 +80,7 @@ def _model(path: Path) -> dict[str, Any]:
 
 
 def _index(path: Path) -> dict[str, Any]:
-    from hamtarget.cli.index_files import open_index
+    from hamtarget.cli.inputs.index_files import open_index
 
     index = open_index(path)
     return {
@@ -94,7 +94,7 @@ def _index(path: Path) -> dict[str, Any]:
 
 
 def _images(path: Path) -> dict[str, Any]:
-    from hamtarget.data import ImageSet, image_files
+    from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
     try:
@@ -108,7 +108,7 @@ def _images(path: Path) -> dict[str, Any]:
 
 
 def _vectors(path: Path) -> dict[str, Any]:
-    from hamtarget.data import open_vectors
+    from hamtarget.datasets import open_vectors
 
     vectors = open_vectors(path)
     return {"kind": "vectors", "rows": len(vectors), "columns": vectors.shape[1], "elements": str(vectors.dtype)}

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import demo, dups, encode, evaluate, index, info, paper, plan, search, serve, train, verify
-from hamtarget.cli.errors import CommandGroup
+from hamtarget.cli import demo, dups, encode, evaluate, index, info, plan, search, serve, train, verify
+from hamtarget.cli.terminal.errors import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -32,7 +32,6 @@ app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")
 app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
 app.command(epilog="Example: hamtarget serve store --images photos")(serve.serve)
 app.command(epilog="Example: hamtarget demo --out out")(demo.demo)
-app.add_typer(paper.app, name="paper")
 
 
 def _show_version(wanted: bool) -> None:

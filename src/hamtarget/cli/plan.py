@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.options import AsJson
-from hamtarget.cli.output import Column, write_json, write_table
+from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.output import Column, write_json, write_table
 
 _BITS = (16, 32, 64, 96, 128, 256)
 _COLUMNS = tuple(
@@ -31,7 +31,7 @@ def plan(
     "false hits" are rows within the radius of a query that resembles none of them. Real codes are less evenly spread:
     `hamtarget evaluate` measures them.
     """
-    from hamtarget import planning
+    from hamtarget.search import planning
 
     plans = [planning.plan(rows, n_bits, radius) for n_bits in bits or _BITS if radius is None or radius < n_bits]
     memory = [planning.expected_memory(each.n_rows, each.n_bits, each.radius) for each in plans]

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.options import AsJson, Key, StorePath
-from hamtarget.cli.output import Column, printable, write_json, write_table
-from hamtarget.cli.progress import progress_on_stderr
-from hamtarget.cli.records import STDIN, Record, open_records, parse_line
+from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
+from hamtarget.cli.terminal.options import AsJson, Key, StorePath
+from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.cli.encoding import EncodedRecords
-    from hamtarget.store import Store, StoreHit
+    from hamtarget.cli.inputs.encoding import EncodedRecords
+    from hamtarget.search import BatchHits, Hit
+    from hamtarget.store import Store
 
 _QUERIES_AT_ONCE = 256
 _NEAREST = 10
@@ -112,31 +113,31 @@ class _Wanted:
 
 def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
     """The name of each query of a batch, and its hits."""
-    from hamtarget.cli.encoding import encode_records
+    from hamtarget.cli.inputs.encoding import encode_records
 
     encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
     if encoded.broken:
         raise ImageError(next(iter(encoded.broken.values())))
-    found: Any
+    found: BatchHits
     if wanted.rerank is not None:
-        found = store.nearest(
+        found = store.nearest_batch(
             k=wanted.rerank,
-            code=encoded.codes,
+            codes=encoded.codes,
             filter=wanted.filter,
             rerank=wanted.k,
             embedding=_embeddings(store, encoded),
         )
     elif wanted.radius is not None:
-        found = store.search(radius=wanted.radius, code=encoded.codes, limit=wanted.limit, filter=wanted.filter)
+        found = store.search_batch(radius=wanted.radius, codes=encoded.codes, limit=wanted.limit, filter=wanted.filter)
     else:
-        found = store.nearest(k=wanted.k, code=encoded.codes, filter=wanted.filter)
+        found = store.nearest_batch(k=wanted.k, codes=encoded.codes, filter=wanted.filter)
     for record, hits in zip(encoded.records, found, strict=True):
         payloads = store.payloads([hit.id for hit in hits])
         yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
 
 
-def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
+def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
     told = {"id": hit.id, "distance": hit.distance, "payload": payload}
     return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
 
@@ -144,7 +145,7 @@ def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
 def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
     import numpy as np
 
-    from hamtarget.cli.encoding import embeddings_of
+    from hamtarget.cli.inputs.encoding import embeddings_of
 
     if store.embeddings is None:
         raise InputError(f"--rerank is given; {store.path} keeps no embeddings: make a store with --embeddings")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
 _TOKEN_VARIABLE = "HAMTARGET_TOKEN"

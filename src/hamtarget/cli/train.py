@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hamtarget.cli.options import AsJson, Key, Seed, Workers
-from hamtarget.cli.output import note, write_json
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.terminal.options import AsJson, Key, Seed, Workers
+from hamtarget.cli.terminal.output import note, write_json
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def read_training_data(
 
 
 def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> TrainingData:
-    from hamtarget.data import ImageSet
+    from hamtarget.datasets import ImageSet
 
     images = ImageSet.from_folder(source) if source.is_dir() else ImageSet.from_csv(source)
     with progress_on_stderr("Reading images") as tell:
@@ -227,8 +227,8 @@ def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> Training
 def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: int) -> TrainingData:
     import numpy as np
 
-    from hamtarget.data import open_vectors
-    from hamtarget.data.vector_files import read_arrays, vector_format
+    from hamtarget.datasets import open_vectors
+    from hamtarget.datasets.vector_files import read_arrays, vector_format
 
     vectors = open_vectors(source, key=key)
     labels = None

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.errors import FOUND
-from hamtarget.cli.kinds import kind_of
-from hamtarget.cli.options import AsJson
-from hamtarget.cli.output import write_json
-from hamtarget.cli.progress import progress_on_stderr
+from hamtarget.cli.inputs.kinds import kind_of
+from hamtarget.cli.terminal.errors import FOUND
+from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.output import write_json
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import CorruptFileError, NotFiniteError
 
 
@@ -59,7 +59,7 @@ def _store(path: Path) -> tuple[int, Sequence[str]]:
 
 
 def _model(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.onnx_encoder import OnnxEncoder
+    from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
     export = path / "model.onnx" if path.is_dir() else path
     if export.exists():
@@ -72,14 +72,15 @@ def _model(path: Path) -> tuple[int, Sequence[str]]:
 
 
 def _index(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.cli.index_files import open_index
+    from hamtarget.cli.inputs.index_files import open_index
 
     # A copy instead of a map, so that every byte is read and checked now.
     return len(open_index(path, mmap=False)), ()
 
 
 def _images(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.data import ImageSet, decode_images, image_files
+    from hamtarget.datasets.image_sets import ImageSet, image_files
+    from hamtarget.datasets.images import decode_images
 
     sources = ImageSet.from_csv(path).sources if path.is_file() else image_files(path)
     with progress_on_stderr("Reading images") as tell:
@@ -88,7 +89,7 @@ def _images(path: Path) -> tuple[int, Sequence[str]]:
 
 
 def _vectors(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.data import open_vectors
+    from hamtarget.datasets import open_vectors
 
     # Opening reads every row once.
     return len(open_vectors(path)), ()

@@ -13,24 +13,24 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget._files import write_atomically
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError, NotFittedError, ShapeError
-from hamtarget.files import write_atomically
 from hamtarget.learn.checkpoint import Progress
-from hamtarget.learn.guided import GuidedLoss
-from hamtarget.learn.head import HashHead, HashModel
+from hamtarget.learn.export import ONNX_NAME, write_onnx
 from hamtarget.learn.held_out import HeldOutLoss, places, split
 from hamtarget.learn.inputs import as_tensor
-from hamtarget.learn.label_loss import LabelLoss
-from hamtarget.learn.loss import HammingTargetLoss
-from hamtarget.learn.networks import DenseNet, SmallResNet, Standardize
-from hamtarget.learn.onnx_export import ONNX_NAME, write_onnx
+from hamtarget.learn.losses.guided import GuidedLoss
+from hamtarget.learn.losses.hamming_target import HammingTargetLoss
+from hamtarget.learn.losses.label_loss import LabelLoss
+from hamtarget.learn.losses.pair_cost import DissimilarCost, Probability
+from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.probing import ProbingLoss
+from hamtarget.learn.losses.proxies import ProxyLoss
+from hamtarget.learn.networks.class_pull import ProxyPull
+from hamtarget.learn.networks.head import HashHead, HashModel
+from hamtarget.learn.networks.small import DenseNet, SmallResNet, Standardize
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pair_cost import DissimilarCost, Probability
-from hamtarget.learn.pair_loss import PairLoss
-from hamtarget.learn.probing import ProbingLoss
-from hamtarget.learn.proxies import ProxyLoss
-from hamtarget.learn.pull import ProxyPull
 from hamtarget.learn.similarity import Labels, Neighbors, Similarity, as_similarity, nearest_neighbors
 from hamtarget.learn.trainer import train
 from hamtarget.learn.weights import read_tensors, write_tensors
@@ -362,7 +362,7 @@ class HashEncoder:
         write_atomically(folder / "config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
     def export_onnx(self, folder_or_file: str | Path) -> Path:
-        """The ONNX file that was written, `model.onnx` in a folder: enough alone for `hamtarget.onnx_encoder`.
+        """The ONNX file that was written, `model.onnx` in a folder: enough alone for `hamtarget.encoders.onnx_encoder`.
 
         Raises:
             MissingExtraError: the onnx package is not installed.

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn.batch_loss import BatchLoss
-from hamtarget.learn.batches import GroupBatchSampler
+from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.sampling import GroupBatchSampler
 from hamtarget.learn.similarity import Similarity
 
 # Batches that one look averages over.

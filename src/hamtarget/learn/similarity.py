@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
-from hamtarget.protocol import Progress
+from hamtarget.progress import Progress
 
 # Cells of a (markers, items) matrix that the general `draw` looks at in one go.
 _CELLS = 1 << 24

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hamtarget.errors import InputError
-from hamtarget.learn.batch_loss import BatchLoss, LossTerms
-from hamtarget.learn.batches import GroupBatchSampler
 from hamtarget.learn.checkpoint import Progress, TrainingState
 from hamtarget.learn.distributed import world
+from hamtarget.learn.losses.base import BatchLoss, LossTerms
 from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.sampling import GroupBatchSampler
 from hamtarget.learn.similarity import Similarity
 from hamtarget.learn.training_log import TrainingLog
 

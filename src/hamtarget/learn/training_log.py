@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.errors import TrainingError
-from hamtarget.learn.batch_loss import LossTerms
 from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.losses.base import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):

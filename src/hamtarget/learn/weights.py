@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from hamtarget._files import write_atomically
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
-from hamtarget.files import write_atomically
 
 FORMAT = 1
 

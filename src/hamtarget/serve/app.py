@@ -16,13 +16,13 @@ import hamtarget
 from hamtarget.errors import HamtargetError
 from hamtarget.serve.counting import CountingStore
 from hamtarget.serve.guard import Guard
-from hamtarget.serve.item_routes import item_routes
-from hamtarget.serve.page_routes import page_routes
 from hamtarget.serve.problems import Problem, problem_of
-from hamtarget.serve.search_routes import search_routes
+from hamtarget.serve.routes.items import item_routes
+from hamtarget.serve.routes.pages import page_routes
+from hamtarget.serve.routes.searches import search_routes
+from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.settings import ServiceSettings
-from hamtarget.serve.status_routes import status_routes
 
 _DESCRIPTION = "Everything within a Hamming distance of a query, exactly; or the nearest."
 _KINDS = {404: "not_found", 405: "method"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.resources
 from pathlib import Path
 
-from hamtarget.data import FASHION_CLASSES, fashion_sample
+from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.encoders import open_encoder
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import MissingExtraError
-from hamtarget.protocol import Progress, TrainedEncoder
+from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
 from hamtarget.store import Store
 from hamtarget.store.inputs import encode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.data.images import read_image
+from hamtarget.datasets.images import read_image
 from hamtarget.errors import ImageError, MissingExtraError
 
 if TYPE_CHECKING:

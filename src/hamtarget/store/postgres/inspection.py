@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hamtarget.errors import CorruptFileError
-from hamtarget.protocol import Progress
+from hamtarget.progress import Progress
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.results import StoreReport, StoreStats

@@ -1,0 +1,52 @@
+"""DBR: each image is regressed to the code of its class (after DBR-v3, Lu et al., 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.class_codes import max_min_codes
+from hamtarget.learn.losses.label_loss import LabelLoss
+from research.comparators.csq import majority
+
+
+class DBRLoss(LabelLoss):
+    """Mean squared distance of tanh(logits) from the code of the row's class.
+
+    The published choice of codes is described as "as far from each other as possible" and no further: here it is a
+    greedy max-min choice, see `max_min_codes`. A row with several labels gets the majority of their codes, bit by bit.
+
+    Args:
+        n_bits: length of a code.
+        n_labels: how many classes there are.
+        slope: of the tanh.
+        seed: of the candidates among which codes are chosen.
+        gather: see `BatchLoss`.
+    """
+
+    codes: Tensor
+    undecided: Tensor
+
+    def __init__(self, n_bits: int, n_labels: int, *, slope: float = 1.0, seed: int = 0, gather: bool = False) -> None:
+        super().__init__(n_bits, n_labels, gather=gather)
+        self.slope = float(slope)
+        self.seed = seed
+        # One more code than classes: it decides where a row's labels vote for 1 and for -1 alike.
+        codes = max_min_codes(n_labels + 1, n_bits, seed=seed)
+        self.register_buffer("codes", codes[:-1], persistent=False)
+        self.register_buffer("undecided", codes[-1], persistent=False)
+
+    @property
+    def class_codes(self) -> Tensor:
+        """The codes."""
+        return self.codes
+
+    def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
+        wanted = majority(labels.to(logits.dtype), self.codes.to(logits.dtype), self.undecided)
+        cost = (torch.tanh(self.slope * logits) - wanted).pow(2).mean()
+        return self._report(cost, logits, labels, similar=cost)
+
+    def extra_repr(self) -> str:
+        """All settings that the value depends on."""
+        return f"n_bits={self.n_bits}, n_labels={self.n_labels}, slope={self.slope}, seed={self.seed}"

@@ -1,0 +1,5 @@
+"""Image sets of the paper."""
+
+from research.datasets.image_data import ImageData, open_image_data
+
+__all__ = ["ImageData", "open_image_data"]

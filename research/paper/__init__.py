@@ -1,0 +1,1 @@
+"""Each table and figure of the paper as one module, started by `python -m research <name>`."""

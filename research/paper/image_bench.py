@@ -1,0 +1,113 @@
+"""Images, tasks and a pre-trained network, each made when it is first needed, and runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.learn import CropFlipColor, Resize, available_device, backbone
+from research.comparators.fine_tuning import FineTuner
+from research.datasets import open_image_data
+from research.paper.image_runs import Run, RunCodes, do_run
+from research.paper.image_tasks import TASKS, LabelledImages, Task, load_images
+
+MakeTuner = Callable[[Task], FineTuner]
+
+# A crop may leave out a tile of a mosaic, and its label would be wrong: those are cropped less.
+_CROP = {"mosaic": (0.8, 1.0)}
+_ORDINARY_CROP = (0.5, 1.0)
+
+
+class ImageBench:
+    """Runs of methods on the tasks of one set of images.
+
+    Args:
+        source: gives the images, when they are needed.
+        tuner: gives what trains on a task's images.
+        tasks: how each task is made of the images.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], LabelledImages],
+        tuner: MakeTuner,
+        *,
+        tasks: dict[str, Callable[[LabelledImages], Task]] | None = None,
+    ) -> None:
+        self._source = source
+        self._make_tuner = tuner
+        self._task_makers = TASKS if tasks is None else tasks
+        self._images: LabelledImages | None = None
+        self._task: Task | None = None
+        self._tuner: FineTuner | None = None
+        self._features: NDArray[np.float32] | None = None
+
+    @property
+    def images(self) -> LabelledImages:
+        """All images."""
+        if self._images is None:
+            self._images = self._source()
+        return self._images
+
+    def prepared(self, name: str) -> tuple[Task, FineTuner]:
+        """A task and what trains on it; kept until another task is asked for."""
+        if self._task is None or self._task.name != name or self._tuner is None:
+            before = self._task
+            self._task = self._task_makers[name](self.images)
+            # Tasks of the same images share them on the device.
+            if self._tuner is None or before is None or before.source is not self._task.source or name in _CROP:
+                self._tuner = self._make_tuner(self._task)
+                self._features = None
+        return self._task, self._tuner
+
+    def features(self, name: str) -> NDArray[np.float32]:
+        """What the untrained backbone makes of every image of a task."""
+        _, tuner = self.prepared(name)
+        if self._features is None:
+            self._features = tuner.features(np.arange(len(tuner.images)))
+        return self._features
+
+    def do(self, run: Run, *, progress: Callable[[int, int], None] | None = None) -> tuple[dict[str, Any], RunCodes]:
+        """Facts and codes of a run."""
+        task, tuner = self.prepared(run.task)
+        return do_run(run, task, tuner, features=lambda: self.features(run.task), progress=progress)
+
+
+def open_bench(
+    data: Path,
+    weights: Path,
+    *,
+    size: int,
+    stored_side: int = 64,
+    workers: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ImageBench:
+    """The bench of a set of images with the pre-trained ResNet-50.
+
+    Args:
+        data: see `open_image_data`.
+        weights: `resnet50_caffe_int8.npz`.
+        size: pixels of a side that the network sees.
+        stored_side: pixels of a side that images are kept with.
+        workers: processes that decode images.
+        progress: called with what is done, how far, and all of it.
+    """
+
+    def source() -> LabelledImages:
+        told = None if progress is None else lambda done, total: progress("Decoding", done, total)
+        return load_images(open_image_data(data), stored_side, workers=workers, progress=told)
+
+    def tuner(task: Task) -> FineTuner:
+        return FineTuner(
+            task.source.images,
+            backbone("resnet50_caffe", weights),
+            augment=CropFlipColor(size, scale=_CROP.get(task.name, _ORDINARY_CROP)),
+            resize=Resize(size),
+            precision="bfloat16" if available_device().type == "cuda" else "float32",
+        )
+
+    return ImageBench(source, tuner)

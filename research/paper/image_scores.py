@@ -1,0 +1,48 @@
+"""How well the codes of a run find what they should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hamtarget.evaluation.metrics import by_label, mean_average_precision, precision_recall_by_radius
+from research.paper.image_runs import RunCodes
+
+RANKS = 1000
+RADIUS = 2
+
+
+def scores(codes: RunCodes, *, ranks: int = RANKS) -> dict[str, dict[str, Any]]:
+    """Figures for the whole database and, where part of it was learned from, for the part that was not.
+
+    Each part has `map` (MAP at so many ranks, expected over random order of ties: the headline), `map_legacy` (ties in
+    the order of the database), and at radius 2 `precision` and `recall` over all queries together,
+    `precision_per_query` and `hits` a query.
+    """
+    parts = {"database": np.ones(len(codes.database), dtype=bool)}
+    if codes.trained.any():
+        parts["never_trained"] = ~codes.trained
+    return {name: _scores_in(codes, rows, ranks) for name, rows in parts.items()}
+
+
+def quick_map(codes: RunCodes, n_queries: int = 1000) -> float:
+    """MAP@1000 of the first queries: to watch runs by."""
+    relevant = by_label(codes.query_labels[:n_queries], codes.database_labels)
+    return mean_average_precision(codes.queries[:n_queries], codes.database, relevant, n_bits=codes.n_bits, k=RANKS)
+
+
+def _scores_in(codes: RunCodes, rows: Any, ranks: int) -> dict[str, Any]:
+    database = codes.database[rows]
+    relevant = by_label(codes.query_labels, codes.database_labels[rows])
+    curve = precision_recall_by_radius(codes.queries, database, relevant, n_bits=codes.n_bits, max_radius=RADIUS)
+    return {
+        "map": mean_average_precision(codes.queries, database, relevant, n_bits=codes.n_bits, k=ranks),
+        "map_legacy": mean_average_precision(
+            codes.queries, database, relevant, n_bits=codes.n_bits, k=ranks, ties="database_order"
+        ),
+        "precision": float(curve.precision[RADIUS]),
+        "precision_per_query": float(curve.precision_per_query[RADIUS]),
+        "recall": float(curve.recall[RADIUS]),
+        "hits": float(curve.hits[RADIUS]),
+    }

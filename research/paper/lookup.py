@@ -1,0 +1,73 @@
+"""Looking the queries of a set of vectors up in its base, and counting what it takes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget import codes
+from hamtarget.datasets import VectorSet
+from hamtarget.encoders.linear import LinearEncoder
+from hamtarget.encoders.protocol import Encoder
+from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex
+from research.threads import one_thread
+
+# recall@100 is what the paper reports.
+K = 100
+# Queries searched at a time: bounds the memory of their hits.
+_QUERIES = 500
+
+
+def exact_lookup(encoder: Encoder | LinearEncoder, vectors: VectorSet, radius: int) -> dict[str, float]:
+    """Means over the queries of one exact look-up within `radius`, ranked by the logits' angle.
+
+    Returns:
+        recall_at_100: share of queries whose true neighbour is among the first 100 hits (HDT-E).
+        nearest_within: share whose true neighbour is within the radius: what a perfect ranking would reach.
+        candidates: rows read from the tables, each table counted; comparisons: rows within the radius.
+        empty: share of queries with nothing within the radius.
+        queries_per_second: encoding, look-up and ranking together, on one thread, timed once.
+    """
+    base = encoder.logits(np.asarray(vectors.base))
+    truth = vectors.neighbors[:, 0]
+    index = MultiIndex(encoder.n_bits, radius, embeddings=Embeddings(encoder.n_bits, "float16", "cosine"))
+    base_codes = codes.from_logits(base)
+    index.add(np.arange(len(base)), base_codes, embeddings=base)
+    found = candidates = comparisons = empty = 0
+    start_time = time.perf_counter()
+    with one_thread():
+        queries = encoder.logits(np.asarray(vectors.queries))
+        query_codes = codes.from_logits(queries)
+        for start in range(0, len(queries), _QUERIES):
+            block = slice(start, start + _QUERIES)
+            found_here = index.search_batch(query_codes[block], radius, rerank=K, embedding=queries[block], cost=True)
+            hits, costs = counted(found_here)
+            found += nearest_found(hits, truth[block])
+            candidates += int(costs.candidates.sum())
+            comparisons += int(costs.comparisons.sum())
+            empty += int((costs.comparisons == 0).sum())
+    seconds = time.perf_counter() - start_time
+    apart = np.unpackbits(query_codes ^ base_codes[truth], axis=1).sum(axis=1)
+    n_queries = len(queries)
+    return {
+        "recall_at_100": found / n_queries,
+        "nearest_within": float((apart <= radius).mean()),
+        "candidates": candidates / n_queries,
+        "comparisons": comparisons / n_queries,
+        "empty": empty / n_queries,
+        "queries_per_second": n_queries / seconds,
+    }
+
+
+def nearest_found(hits: BatchHits, truth: NDArray[np.int64]) -> int:
+    """How many queries have their true neighbour among their hits."""
+    return int((hits.ids == np.repeat(truth, np.diff(hits.offsets))).sum())
+
+
+def counted(hits: BatchHits) -> tuple[BatchHits, Costs]:
+    """The hits of a batch that was searched with `cost=True`, and the costs."""
+    if hits.costs is None:
+        raise TypeError("expected hits of a search with cost=True")
+    return hits, hits.costs

@@ -1,0 +1,1 @@
+"""Scripts that make the models that come with the package."""

@@ -1,0 +1,1 @@
+"""Trials: which settings were tried, and what they gave."""

@@ -1,0 +1,51 @@
+"""Writing files atomically: after a crash, a file is either the old one or the complete new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path`, so that a reader finds the old file or the complete new one, even after a crash.
+
+    The content is written to a temporary file in the same folder, forced to disk, and renamed last. Missing folders
+    are created.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp gives access to the owner only; a result or a model is an ordinary file.
+        os.chmod(temporary, 0o666 & ~umask())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(target.parent)
+
+
+def umask() -> int:
+    """Return the permissions that this process removes from new files."""
+    # The umask can be read only by setting it.
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def sync_folder(folder: Path) -> None:
+    """Force new names in a folder to disk, where folders can be opened (not on Windows)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

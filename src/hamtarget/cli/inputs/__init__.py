@@ -1,0 +1,1 @@
+"""What the command reads: images, vectors, codes and lines, as records."""

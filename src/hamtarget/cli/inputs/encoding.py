@@ -1,0 +1,125 @@
+"""From records to codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.cli.inputs.records import Record
+from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.errors import InputError, ShapeError
+from hamtarget.search import Embeddings, unit_int8
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRecords:
+    """Codes of the records that could be read.
+
+    Attributes:
+        records: those with a code, in order.
+        codes: (records, n_bits / 8) packed uint8, one for each.
+        logits: (records, n_bits) float32 of each, 0 where the code was given.
+        broken: reason by id, for each image that could not be read.
+    """
+
+    records: list[Record]
+    codes: NDArray[np.uint8]
+    logits: NDArray[np.float32]
+    broken: dict[str | int, str]
+
+
+def encode_records(
+    records: Sequence[Record], encoder: TrainedEncoder | None, *, n_bits: int, workers: int = 0
+) -> EncodedRecords:
+    """Codes of records; an image that cannot be read is left out and named.
+
+    Args:
+        records: vectors, images and codes, in any order.
+        encoder: of vectors and images; None: all must be codes.
+        n_bits: bits of a code.
+        workers: processes that read images; 0: this one.
+
+    Raises:
+        InputError: there is no encoder, and a record needs one.
+        ShapeError: a vector or a code has another length than it must.
+    """
+    codes = np.zeros((len(records), n_bits // 8), dtype=np.uint8)
+    logits = np.zeros((len(records), n_bits), dtype=np.float32)
+    broken: dict[int, str] = {}
+    given = [row for row, record in enumerate(records) if record.code is not None]
+    for row in given:
+        codes[row] = _code(records[row], n_bits)
+    vectors = [row for row, record in enumerate(records) if record.vector is not None]
+    images = [row for row, record in enumerate(records) if record.image is not None]
+    if encoder is None and (vectors or images):
+        record = records[(vectors or images)[0]]
+        raise InputError(f"{record.id!r} is no code, and there is no model to encode it: pass --model, or codes")
+    if encoder is not None and vectors:
+        logits[vectors] = encoder.logits(_stacked([records[row] for row in vectors], encoder.input_shape))
+    if encoder is not None and images:
+        from hamtarget.datasets.images import decode_images
+
+        paths = [str(records[row].image) for row in images]
+        decoded = decode_images(paths, _image_shape(encoder), workers=workers)
+        broken = {images[row]: reason for row, reason in decoded.broken.items()}
+        logits[[images[row] for row in decoded.rows]] = encoder.logits(decoded.images)
+    learned = np.ones(len(records), dtype=bool)
+    learned[given] = False
+    codes[learned] = np.packbits(logits[learned] > 0, axis=1, bitorder="little")
+    kept = [row for row in range(len(records)) if row not in broken]
+    return EncodedRecords(
+        [records[row] for row in kept],
+        codes[kept],
+        logits[kept],
+        {records[row].id: reason for row, reason in broken.items()},
+    )
+
+
+def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
+    """Logits scaled to one length, as a store keeps them and ranks by.
+
+    Raises:
+        InputError: the embeddings have another length, or a record is a code, which has none.
+    """
+    if kind.n_dims != encoded.logits.shape[1]:
+        raise InputError(
+            f"the store keeps embeddings of {kind.n_dims} numbers; the model gives {encoded.logits.shape[1]}"
+        )
+    for record in encoded.records:
+        if record.code is not None:
+            raise InputError(f"{record.id!r} is a code; the store keeps embeddings too: give the image or vector")
+    if kind.dtype == "int8":
+        return unit_int8(encoded.logits)
+    lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
+    scaled: NDArray[Any] = (encoded.logits / np.maximum(lengths, np.float32(1e-12))).astype(kind.dtype)
+    return scaled
+
+
+def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:
+    code = np.frombuffer(record.code or b"", dtype=np.uint8)
+    if len(code) * 8 != n_bits:
+        raise ShapeError(f"code of {record.id!r} has {len(code) * 8} bits; expected {n_bits}, {n_bits // 4} digits")
+    return code
+
+
+def _stacked(records: list[Record], shape: tuple[int, ...]) -> NDArray[Any]:
+    rows = []
+    for record in records:
+        try:
+            row = np.asarray(record.vector)
+        except ValueError as error:
+            raise ShapeError(f"vector of {record.id!r} is ragged: {error}") from error
+        if row.shape != shape:
+            raise ShapeError(f"vector of {record.id!r} has shape {row.shape}; this model takes {shape}")
+        rows.append(row)
+    return np.stack(rows)
+
+
+def _image_shape(encoder: TrainedEncoder) -> tuple[int, ...]:
+    if len(encoder.input_shape) == 1:
+        raise InputError(f"this model takes vectors of {encoder.input_shape[0]} numbers, no images")
+    return encoder.input_shape

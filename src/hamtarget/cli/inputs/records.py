@@ -1,0 +1,218 @@
+"""What a command is given to encode, index or search with: images, vectors or codes, one record each.
+
+A source is a folder of images, an image, a CSV of images and labels, a file of vectors, or lines, from a file or the
+standard input ("-"). A line is an object of JSON with an `id`, one of `vector`, `image` and `code`, and a `payload`;
+or only a vector (a list of numbers), a code (hexadecimal digits), or the path of an image.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from hamtarget.errors import CorruptFileError, FileError, InputError
+
+STDIN = "-"
+
+_LINE_SUFFIXES = (".jsonl", ".ndjson", ".txt")
+_FIELDS = ("id", "vector", "image", "code", "payload")
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it.
+
+    What a store holds already is known by its code, and perhaps by its embedding.
+    """
+
+    id: str | int
+    vector: Any = None
+    image: Path | None = None
+    code: bytes | None = None
+    payload: dict[str, Any] | None = None
+    embedding: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """All records of a source, in order, to be read once.
+
+    Attributes:
+        total: how many there are; None: nobody knows before the end.
+        records: one after the other.
+    """
+
+    total: int | None
+    records: Iterable[Record]
+
+    def batches(self, size: int) -> Iterator[list[Record]]:
+        """The records, `size` at a time."""
+        records = iter(self.records)
+        while batch := list(islice(records, size)):
+            yield batch
+
+
+def open_records(source: str, *, codes: bool = False, key: str | None = None) -> Records:
+    """The records of a source.
+
+    Args:
+        source: a path, or "-" for lines on the standard input.
+        codes: whether the rows of a file of vectors are packed codes.
+        key: which array of an npz or HDF5 file.
+
+    Raises:
+        FileError: there is no such file, or it cannot be used; says why.
+        InputError: a file of codes does not hold packed uint8.
+    """
+    path = Path(source)
+    if source == STDIN or path.suffix.lower() in _LINE_SUFFIXES:
+        return Records(None, _lines(source))
+    if path.is_dir():
+        return _folder(path)
+    if not path.exists():
+        raise FileError(
+            f"{path} is not there; expected a folder of images, an image, a CSV, a file of vectors, or - for lines"
+        )
+    if path.suffix.lower() == ".csv":
+        return _csv(path)
+    from hamtarget.datasets.images import IMAGE_SUFFIXES
+
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return Records(1, [_image(path, id=source)])
+    return _vectors(path, codes=codes, key=key)
+
+
+def parse_line(line: str, *, number: int, where: str) -> Record:
+    """The record that a line is; `number` counts from 0 and is its id where it has none.
+
+    Raises:
+        CorruptFileError: it is none; says what is wrong.
+    """
+    if line.startswith(("{", "[")):
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise CorruptFileError(f"{where}, line {number + 1}: not JSON ({error})") from error
+        return Record(number, vector=value) if isinstance(value, list) else _from_object(value, number, where)
+    code = _code(line)
+    # A file may be named by hexadecimal digits, too; then it is meant.
+    if code is not None and not Path(line).is_file():
+        return Record(number, code=code)
+    return _named_image(line, id=line, place=f"{where}, line {number + 1}")
+
+
+def _lines(source: str) -> Iterator[Record]:
+    where = "standard input" if source == STDIN else source
+    try:
+        stream: Any = nullcontext(_utf8(sys.stdin)) if source == STDIN else open(source, encoding="utf-8")
+        with stream as lines:
+            for number, line in enumerate(lines):
+                if text := line.strip():
+                    yield parse_line(text, number=number, where=where)
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{where}: not UTF-8 ({error}); expected lines of text") from error
+
+
+def _utf8(stream: TextIO) -> TextIO:
+    # Whatever the locale says: JSON is UTF-8.
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(encoding="utf-8")
+    return stream
+
+
+def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
+    place = f"{where}, line {number + 1}"
+    unknown = sorted(set(value) - set(_FIELDS))
+    if unknown:
+        raise CorruptFileError(f"{place}: unknown field {unknown[0]!r}; expected {', '.join(_FIELDS)}")
+    given = [name for name in ("vector", "image", "code") if value.get(name) is not None]
+    if len(given) != 1:
+        raise CorruptFileError(f"{place}: has {given or 'none'} of vector, image and code; expected exactly one")
+    id = value.get("id", value["image"] if given == ["image"] else number)
+    if isinstance(id, bool) or not isinstance(id, str | int):
+        raise CorruptFileError(f"{place}: id is {json.dumps(id)[:40]}; expected text or an integer")
+    payload = value.get("payload")
+    if payload is not None and not isinstance(payload, dict):
+        raise CorruptFileError(f"{place}: payload is a {type(payload).__name__}; expected an object")
+    if given == ["vector"]:
+        return Record(id, vector=value["vector"], payload=payload)
+    text = value[given[0]]
+    if not isinstance(text, str):
+        raise CorruptFileError(f"{place}: {given[0]} is a {type(text).__name__}; expected text")
+    if given == ["code"]:
+        code = _code(text)
+        if code is None:
+            raise CorruptFileError(f"{place}: code is {text[:40]!r}; expected two hexadecimal digits a byte")
+        return Record(id, code=code, payload=payload)
+    record = _named_image(text, id=id, place=place)
+    return replace(record, payload={**(record.payload or {}), **(payload or {})})
+
+
+def _code(text: str) -> bytes | None:
+    """The bytes that hexadecimal digits stand for; None where they are none."""
+    return bytes.fromhex(text) if text and len(text) % 2 == 0 and _HEX.issuperset(text) else None
+
+
+def _named_image(text: str, *, id: str | int, place: str) -> Record:
+    if "\0" in text:
+        raise CorruptFileError(f"{place}: a path with a NUL; expected the path of an image")
+    return _image(Path(text), id=id)
+
+
+def _image(path: Path, *, id: str | int, label: str | None = None) -> Record:
+    payload = {"image": str(path.resolve())}
+    return Record(id, image=path, payload=payload if label is None else {**payload, "label": label})
+
+
+def _folder(folder: Path) -> Records:
+    from hamtarget.datasets.image_sets import image_files
+
+    files = image_files(folder)
+    if not files:
+        raise FileError(f"{folder} holds no image; expected files that end in .jpg, .png and the like")
+
+    def records() -> Iterator[Record]:
+        for file in files:
+            within = file.relative_to(folder)
+            yield _image(file, id=within.as_posix(), label=within.parts[0] if len(within.parts) > 1 else None)
+
+    return Records(len(files), records())
+
+
+def _csv(path: Path) -> Records:
+    from hamtarget.datasets.image_sets import ImageSet
+
+    images = ImageSet.from_csv(path)
+
+    def records() -> Iterator[Record]:
+        for row, source in enumerate(images.sources):
+            file = Path(str(source))
+            record = _image(file, id=file.relative_to(path.parent).as_posix())
+            yield replace(record, payload={**(record.payload or {}), **_label(images, row)})
+
+    return Records(len(images), records())
+
+
+def _label(images: Any, row: int) -> dict[str, Any]:
+    label = images.labels[row]
+    if label.ndim == 0:
+        return {"label": images.class_names[label]}
+    return {"labels": [name for name, has in zip(images.class_names, label, strict=True) if has]}
+
+
+def _vectors(path: Path, *, codes: bool, key: str | None) -> Records:
+    from hamtarget.datasets.vector_files import open_vectors
+
+    vectors = open_vectors(path, key=key)
+    if not codes:
+        return Records(len(vectors), (Record(row, vector=vector) for row, vector in enumerate(vectors)))
+    if vectors.dtype != "uint8":
+        raise InputError(f"{path} holds {vectors.dtype}; expected packed codes, uint8: name a model to encode vectors")
+    return Records(len(vectors), (Record(row, code=code.tobytes()) for row, code in enumerate(vectors)))

@@ -1,0 +1,1 @@
+"""What a person at the terminal meets: options, output, progress, errors."""

@@ -1,0 +1,315 @@
+"""Read images into arrays of one shape: open, turn upright, resize, crop; in this process or in several.
+
+Image files are not trusted. The size is checked before a pixel is decoded. Only formats that Pillow decodes by itself
+are opened (an EPS file would start another program). Every failure of a decoder becomes an `ImageError` that names the
+image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.errors import ImageError, InputError, MissingExtraError
+from hamtarget.progress import Progress
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    ImageSource = str | os.PathLike[str] | bytes | NDArray[Any] | Image.Image
+    """A path, the bytes of a file, a uint8 array (h, w), (h, w, 3) or (3, h, w), or a Pillow image."""
+
+# At three bytes each, a quarter of a gigabyte. Pillow itself warns above 89 million.
+MAX_PIXELS = 80_000_000
+# Endings of the formats that are opened.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+_WHITE = (255, 255, 255, 255)
+# A JPEG may be decoded at a half, a quarter or an eighth of its size if that is still this many times the wanted size.
+_DRAFT_MARGIN = 2
+# Images that a worker process reads at a time, and the tasks that wait for each worker.
+_TASK_ROWS = 64
+_TASKS_AHEAD = 3
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedImages:
+    """The images that could be read, and the reasons why others could not.
+
+    Attributes:
+        images: (images read, *shape) uint8.
+        rows: (images read,) number of each image among all that were asked for, ascending.
+        broken: the reason for each image that could not be read, by its number.
+    """
+
+    images: NDArray[np.uint8]
+    rows: NDArray[np.int64]
+    broken: dict[int, str]
+
+
+def read_image(source: ImageSource, shape: Sequence[int]) -> NDArray[np.uint8]:
+    """Read one image into a uint8 array of `shape`: the short side is resized, the centre cropped.
+
+    The image is turned according to its EXIF orientation. Transparent parts become white. The first frame of an
+    animation is taken.
+
+    Args:
+        source: a path, the bytes of a file, a Pillow image, or a uint8 array (h, w), (h, w, 3) or (3, h, w).
+        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
+
+    Raises:
+        ImageError: the image cannot be read, is damaged, or has more than 80 million pixels.
+        InputError: `shape` is invalid.
+        MissingExtraError: Pillow is not installed.
+    """
+    return _read(source, _checked_shape(shape), name=_name(source))
+
+
+def read_images(
+    sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
+) -> NDArray[np.uint8]:
+    """Read images into one uint8 array, (rows, *shape): the short side is resized, the centre cropped.
+
+    Images are turned according to their EXIF orientation. Transparent parts become white. To skip images that cannot
+    be read, use `ImageSet.decode`.
+
+    Args:
+        sources: paths, the bytes of files, Pillow images, or uint8 arrays (h, w), (h, w, 3) or (3, h, w).
+        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
+        workers: processes that read; 0: this process does. With workers, a script needs `if __name__ == "__main__"`.
+        progress: called with the number of images done and of all images.
+
+    Raises:
+        ImageError: an image cannot be read, is damaged, or has more than 80 million pixels. The error names the first.
+        InputError: `shape` or `workers` is invalid.
+        MissingExtraError: Pillow is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> read_images([np.zeros((40, 60, 3), np.uint8)], shape=(3, 32, 32)).shape
+        (1, 3, 32, 32)
+    """
+    decoded = decode_images(sources, shape, workers=workers, progress=progress)
+    if decoded.broken:
+        row, reason = next(iter(decoded.broken.items()))
+        raise ImageError(
+            f"image {row:,} of {len(sources):,} cannot be read ({len(decoded.broken):,} in total): {reason}"
+        )
+    return decoded.images
+
+
+def decode_images(
+    sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
+) -> DecodedImages:
+    """Read every image that can be read, and return the reasons for the others. See `read_images` for arguments.
+
+    Raises:
+        ImageError: a worker process died.
+        InputError: `shape` or `workers` is invalid.
+        MissingExtraError: Pillow is not installed.
+    """
+    shape = _checked_shape(shape)
+    _check_pillow()
+    if workers < 0:
+        raise InputError(f"workers is {workers}; expected 0 (this process reads) or more")
+    images = np.empty((len(sources), *shape), dtype=np.uint8)
+    rows: list[int] = []
+    broken: dict[int, str] = {}
+    first = 0
+    # Closing makes sure that no worker outlives an interrupt or an error of `progress`.
+    with contextlib.closing(_tasks_in_order(sources, shape, workers)) as tasks:
+        for found in tasks:
+            for row, image in enumerate(found, start=first):
+                if isinstance(image, str):
+                    broken[row] = image
+                else:
+                    images[len(rows)] = image
+                    rows.append(row)
+            first += len(found)
+            if progress is not None:
+                progress(first, len(sources))
+    return DecodedImages(images[: len(rows)], np.array(rows, dtype=np.int64), broken)
+
+
+def _tasks_in_order(
+    sources: Sequence[ImageSource], shape: tuple[int, ...], workers: int
+) -> Generator[list[NDArray[np.uint8] | str]]:
+    """Yield the images of consecutive sources, or the reasons why they cannot be read, one task at a time."""
+    # Sources are taken task by task, because the sequence may copy each out of a larger file.
+    starts = range(0, len(sources), _TASK_ROWS)
+    if workers == 0 or len(starts) < 2:
+        for start in starts:
+            yield _read_task(_taken(sources, start), shape, start)
+        return
+    waiting: deque[Future[list[NDArray[np.uint8] | str]]] = deque()
+    # Forked processes would inherit locks of other threads, such as torch's, and wait for them forever.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, len(starts)), mp_context=context, initializer=_leave_interrupts_to_parent)
+    try:
+        for start in starts:
+            waiting.append(pool.submit(_read_task, _taken(sources, start), shape, start))
+            if len(waiting) > _TASKS_AHEAD * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise ImageError(
+            "a process that reads images ended unexpectedly: it ran out of memory, or the script lacks "
+            'if __name__ == "__main__"; try fewer workers, or workers=0'
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _taken(sources: Sequence[ImageSource], start: int) -> list[ImageSource]:
+    return [sources[row] for row in range(start, min(start + _TASK_ROWS, len(sources)))]
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _read_task(sources: list[ImageSource], shape: tuple[int, ...], first: int) -> list[NDArray[np.uint8] | str]:
+    found: list[NDArray[np.uint8] | str] = []
+    for row, source in enumerate(sources, start=first):
+        try:
+            found.append(_read(source, shape, name=_name(source, row)))
+        except ImageError as error:
+            found.append(str(error))
+    return found
+
+
+def _name(source: ImageSource, row: int | None = None) -> str:
+    """Return the name of a source in errors."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    kind = f"{len(source):,} bytes" if isinstance(source, bytes) else type(source).__name__
+    return f"image ({kind})" if row is None else f"image {row:,} ({kind})"
+
+
+def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    sides = tuple(int(side) for side in shape)
+    if not (len(sides) == 2 or (len(sides) == 3 and sides[0] in (1, 3))) or min(sides) < 1:
+        raise InputError(
+            f"shape is {sides}; expected (height, width) or (1, height, width) for grey, (3, height, width) for RGB"
+        )
+    return sides
+
+
+def _check_pillow() -> None:
+    if importlib.util.find_spec("PIL") is None:
+        raise MissingExtraError("Pillow is not installed; to read images: pip install 'hamtarget[vision]'")
+
+
+def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[np.uint8]:
+    _check_pillow()
+    from PIL import Image, UnidentifiedImageError
+
+    height, width = shape[-2:]
+    mode = "RGB" if len(shape) == 3 and shape[0] == 3 else "L"
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            # Opening it here makes sure that it is closed, whatever the decoder does.
+            with Path(source).open("rb") as file:
+                pixels = _fitted(_opened(file, mode, max(height, width)), mode, height, width)
+        elif isinstance(source, bytes):
+            pixels = _fitted(_opened(io.BytesIO(source), mode, max(height, width)), mode, height, width)
+        elif isinstance(source, np.ndarray):
+            pixels = _fitted(_from_array(source), mode, height, width)
+        elif isinstance(source, Image.Image):
+            pixels = _fitted(source, mode, height, width)
+        else:
+            raise ImageError("expected a path, bytes, an array or a Pillow image")
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from error
+    except UnidentifiedImageError as error:
+        raise ImageError(f"{name}: not an image of a known format; expected one of {', '.join(_FORMATS)}") from error
+    except Exception as error:
+        # Decoders raise almost anything for a damaged file: OSError, SyntaxError, struct.error, IndexError ...
+        if isinstance(error, OSError) and error.strerror:
+            raise ImageError(f"{name}: {error.strerror}; expected an image file") from error
+        reason = str(error) or type(error).__name__
+        raise ImageError(f"{name}: the image is damaged ({reason}); replace it or leave it out") from error
+    array = np.asarray(pixels, dtype=np.uint8)
+    if mode == "RGB":
+        array = array.transpose(2, 0, 1)
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+def _opened(file: BinaryIO, mode: str, side: int) -> Image.Image:
+    """Open the image of a file, reading only its header."""
+    from PIL import Image
+
+    Image.init()
+    image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
+    _check_pixels(image)
+    # Both sides stay large enough, however the image is turned afterwards.
+    image.draft(mode, (_DRAFT_MARGIN * side, _DRAFT_MARGIN * side))
+    return image
+
+
+def _check_pixels(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise ImageError(
+            f"{image.width:,} x {image.height:,} pixels; expected at most {MAX_PIXELS:,}: make it smaller first"
+        )
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    from PIL import Image
+
+    if array.dtype != np.uint8:
+        raise ImageError(f"an array of {array.dtype}; expected uint8, 0 to 255")
+    if array.ndim == 3 and array.shape[2] not in (3, 4) and array.shape[0] in (1, 3):
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise ImageError(f"an array of shape {array.shape}; expected (h, w), (h, w, 3) or (3, h, w)")
+    return Image.fromarray(np.ascontiguousarray(array))
+
+
+def _fitted(image: Image.Image, mode: str, height: int, width: int) -> Image.Image:
+    """Return the image upright, in `mode`, its centre at height x width."""
+    from PIL import Image, ImageOps
+
+    _check_pixels(image)
+    image.load()
+    # The pixels are intact even where the EXIF orientation is damaged.
+    with contextlib.suppress(Exception):
+        image = ImageOps.exif_transpose(image)
+    image = _in_mode(image, mode)
+    # Resize and crop in one step: the box is the part of the image that stays.
+    scale = max(height / image.height, width / image.width)
+    seen_height, seen_width = height / scale, width / scale
+    top, left = max(0.0, (image.height - seen_height) / 2), max(0.0, (image.width - seen_width) / 2)
+    box = (left, top, min(left + seen_width, image.width), min(top + seen_height, image.height))
+    return image.resize((width, height), Image.Resampling.BICUBIC, box=box)
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in grey ("L") or "RGB", with transparent parts white and 16 bits of a pixel reduced to 8."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        # Pillow would clip at 255.
+        image = Image.fromarray((np.asarray(image, dtype=np.int64).clip(0, 65535) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), image)
+    return image if image.mode == mode else image.convert(mode)

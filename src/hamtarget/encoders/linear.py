@@ -1,0 +1,177 @@
+"""Encoders whose codes are the signs of a linear map.
+
+A method only chooses the projection. Checks, centring, logits and codes are here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget.codes import Codes, check_n_bits, check_vectors, from_logits
+from hamtarget.encoders.embedding import unit_rows
+from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
+
+# Cells centred and projected at a time: the working memory stays near 64 MB.
+_CELLS_AT_A_TIME = 4_000_000
+
+
+class LinearEncoder(ABC):
+    """An unsupervised encoder whose code is sgn((x - mean) projection).
+
+    Inputs are (rows, columns). Further dimensions are flattened.
+
+    Args:
+        n_bits: bits of a code, a multiple of 8.
+        seed: of every random choice; the same seed and inputs give the same codes.
+    """
+
+    radius: None = None
+    """The Hamming distance target: None, since these codes are trained for none."""
+
+    def __init__(self, n_bits: int, *, seed: int = 0) -> None:
+        self.n_bits = check_n_bits(n_bits)
+        self.seed = check_count(seed, name="seed")
+        self._learned: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._input_shape: tuple[int, ...] = ()
+
+    @property
+    def mean(self) -> NDArray[np.float32]:
+        """Mean of the fitted inputs, (columns,).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        return self._fitted()[0]
+
+    @property
+    def projection(self) -> NDArray[np.float32]:
+        """The linear map from centred inputs to logits, (columns, n_bits).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        return self._fitted()[1]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one of the fitted inputs.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        self._fitted()
+        return self._input_shape
+
+    def fit(self, inputs: ArrayLike, similar: Any = None) -> Self:
+        """Fit the encoder to `inputs` and return it.
+
+        Args:
+            inputs: finite numbers, at least 2 rows.
+            similar: ignored, since the method is unsupervised; here so that methods can be exchanged.
+
+        Raises:
+            InputError: the inputs are not finite numbers in at least 2 rows and 1 column, or the method cannot make
+                `n_bits` bits of them.
+        """
+        vectors = _check_inputs(inputs)
+        rows, columns = vectors.shape
+        if rows < 2:
+            raise ShapeError(f"inputs have {rows} rows; {type(self).__name__} needs at least 2 to fit")
+        if columns < 1:
+            raise ShapeError("inputs have 0 columns; expected at least 1")
+        mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._learned = (mean, self._learn_projection(vectors, mean))
+        self._input_shape = np.shape(inputs)[1:]
+        return self
+
+    def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the real values before the sign, (rows, n_bits).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: the inputs are not finite numbers in as many columns as were fitted.
+        """
+        mean, projection = self._fitted()
+        return project(_check_inputs(inputs, n_columns=len(mean)), mean, projection)
+
+    def encode(self, inputs: ArrayLike) -> Codes:
+        """Return packed codes, (rows, n_bits / 8).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: the inputs are not finite numbers in as many columns as were fitted.
+        """
+        mean, projection = self._fitted()
+        vectors = _check_inputs(inputs, n_columns=len(mean))
+        codes = np.empty((len(vectors), self.n_bits // 8), dtype=np.uint8)
+        # Logits take 32 times the memory of codes: only one block of them exists at a time.
+        for block in blocks(vectors):
+            codes[block] = from_logits(project(vectors[block], mean, projection))
+        return codes
+
+    def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the logits scaled to unit length, (rows, n_bits).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: the inputs are not finite numbers in as many columns as were fitted.
+        """
+        return unit_rows(self.logits(inputs))
+
+    def __repr__(self) -> str:
+        fitted = f"inputs {self._input_shape}" if self._learned else "not fitted"
+        return f"{type(self).__name__}(n_bits={self.n_bits}, seed={self.seed}) [{fitted}]"
+
+    @abstractmethod
+    def _learn_projection(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the linear map from centred inputs to logits, (columns, n_bits)."""
+
+    def _fitted(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        if self._learned is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self._learned
+
+
+def check_count(count: int, *, name: str) -> int:
+    """Return `count` if it is an integer of 0 or more.
+
+    Raises:
+        DtypeError: `count` is not an integer.
+        InputError: `count` is negative.
+    """
+    if not isinstance(count, int | np.integer) or isinstance(count, bool):
+        raise DtypeError(f"{name} is {count!r}; expected an integer")
+    if count < 0:
+        raise InputError(f"{name} is {count}; expected 0 or more")
+    return int(count)
+
+
+def blocks(vectors: NDArray[Any]) -> Iterator[slice]:
+    """Yield consecutive slices that cover the rows of `vectors`, each of bounded size."""
+    size = max(1, _CELLS_AT_A_TIME // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), size):
+        yield slice(start, start + size)
+
+
+def project(
+    vectors: NDArray[np.float32], mean: NDArray[np.float32], projection: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return (vectors - mean) projection, (rows, columns of `projection`)."""
+    result = np.empty((len(vectors), projection.shape[1]), dtype=np.float32)
+    for block in blocks(vectors):
+        # Centring comes first: projecting a large mean and subtracting it afterwards would cancel digits.
+        np.matmul(vectors[block] - mean, projection, out=result[block])
+    return result
+
+
+def _check_inputs(inputs: ArrayLike, *, n_columns: int | None = None) -> NDArray[np.float32]:
+    array = np.asarray(inputs)
+    if array.ndim > 2:
+        array = array.reshape(len(array), math.prod(array.shape[1:]))
+    return check_vectors(array, name="inputs", n_columns=n_columns)

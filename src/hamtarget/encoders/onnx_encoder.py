@@ -1,0 +1,120 @@
+"""Run an exported encoder by onnxruntime, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hamtarget._files import write_atomically
+from hamtarget.codes import Codes, check_finite, from_logits
+from hamtarget.encoders.embedding import unit_rows
+from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
+from hamtarget.errors import DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
+
+# Inputs sent through the network at a time.
+_ENCODED_ROWS = 4096
+
+
+class OnnxEncoder:
+    """An encoder that `HashEncoder.export_onnx` wrote, run by onnxruntime.
+
+    It gives the same codes as the `HashEncoder`; bits may differ only where a logit is within rounding of 0.
+
+    Args:
+        path: the ONNX file, or the folder that holds it as `model.onnx`.
+        threads: threads for one batch; 0: one for each core.
+
+    Raises:
+        FileError: there is no such file.
+        CorruptFileError: the file is damaged, or was not exported by hamtarget.
+        UnsupportedFileError: a later version wrote the file, or it is too new for the installed onnxruntime.
+        MissingExtraError: onnxruntime is not installed.
+
+    Example:
+        A service opens what was trained elsewhere::
+
+            encoder = OnnxEncoder("model/")
+            codes = encoder.encode(vectors)
+    """
+
+    n_bits: int
+    """Bits of a code."""
+    radius: int | tuple[int, ...] | None
+    """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
+    input_shape: tuple[int, ...]
+    """Shape of one input: (columns,), (height, width) of a grey image, or (channels, height, width)."""
+
+    def __init__(self, path: str | Path, *, threads: int = 0) -> None:
+        path = Path(path)
+        self.path = path / ONNX_NAME if path.is_dir() else path
+        self._content = read_sealed(self.path)
+        self._session = _session(self._content, threads, self.path)
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        description = parse_description(metadata.get(DESCRIPTION_KEY), self.path)
+        radius = description["radius"]
+        self.n_bits = int(description["n_bits"])
+        self.radius = tuple(radius) if isinstance(radius, list) else radius
+        self.input_shape = tuple(description["input_shape"])
+
+    def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the real values before the sign, (rows, n_bits).
+
+        Raises:
+            ShapeError: an input does not have `input_shape`.
+            DtypeError: the inputs are not numbers.
+            NotFiniteError: an input holds NaN or infinity.
+        """
+        rows = np.asarray(inputs)
+        if rows.dtype.kind not in "fiub":
+            raise DtypeError(f"inputs have dtype {rows.dtype}; expected numbers")
+        # A grey image may come with its one channel or without.
+        shape = (1, *self.input_shape) if len(self.input_shape) == 2 else self.input_shape
+        if rows.ndim == 0 or rows.shape[1:] not in (self.input_shape, shape):
+            found = ", ".join(map(str, rows.shape[1:]))
+            raise ShapeError(
+                f"inputs have shape (rows, {found}); this encoder takes (rows, {', '.join(map(str, self.input_shape))})"
+            )
+        result = np.empty((len(rows), self.n_bits), dtype=np.float32)
+        for start in range(0, len(rows), _ENCODED_ROWS):
+            block = rows[start : start + _ENCODED_ROWS]
+            check_finite(block, name="inputs")
+            block = np.ascontiguousarray(block, dtype=np.float32).reshape(-1, *shape)
+            result[start : start + _ENCODED_ROWS] = self._session.run(["logits"], {"inputs": block})[0]
+        return result
+
+    def encode(self, inputs: ArrayLike) -> Codes:
+        """Return packed codes, (rows, n_bits / 8)."""
+        return from_logits(self.logits(inputs))
+
+    def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the logits scaled to unit length, (rows, n_bits), by which hits can be re-ranked."""
+        return unit_rows(self.logits(inputs))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a copy of the file to `folder`, as `model.onnx`."""
+        write_atomically(Path(folder) / ONNX_NAME, self._content)
+
+    def __repr__(self) -> str:
+        size = f"{len(self._content) / 1e6:.1f} MB"
+        return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [inputs {self.input_shape}, {size}]"
+
+
+def _session(content: bytes, threads: int, path: Path) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError(
+            "onnxruntime is not installed; to run an exported encoder: pip install 'hamtarget[onnx]'"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Only errors are logged, and those come as exceptions.
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # onnxruntime's errors have no other base class. The checksum says that the file itself is intact.
+    except Exception as error:
+        raise UnsupportedFileError(f"{path}: onnxruntime {onnxruntime.__version__} cannot run it: {error}") from error

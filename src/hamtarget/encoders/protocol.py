@@ -1,0 +1,49 @@
+"""The encoder protocol: the agreement between code that makes binary codes and code that stores them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    # The command line shows its help without waiting for numpy.
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A fitted map from inputs to binary codes that a store can keep and open again.
+
+    `HashEncoder` and `OnnxEncoder` are encoders. `LSH` and `ITQ` have everything but `save`: a store cannot keep them.
+    """
+
+    n_bits: int
+    """Bits of a code."""
+    radius: Any
+    """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input: (columns,), (height, width) of a grey image, or (channels, height, width)."""
+        ...
+
+    def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the real values before the sign, (rows, n_bits)."""
+        ...
+
+    def encode(self, inputs: ArrayLike) -> NDArray[np.uint8]:
+        """Return packed codes, (rows, n_bits / 8)."""
+        ...
+
+    def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the logits scaled to unit length, (rows, n_bits)."""
+        ...
+
+    def save(self, folder: str | Path) -> None:
+        """Write the encoder to `folder`, from where `hamtarget.open_encoder` opens it."""
+        ...
+
+
+# The name of the protocol in rooms that are being rebuilt.
+TrainedEncoder = Encoder

@@ -1,0 +1,66 @@
+"""A trained model as an ONNX file."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hamtarget._files import write_atomically
+from hamtarget.encoders.onnx_file import ONNX_NAME, sealed
+from hamtarget.errors import InputError, MissingExtraError
+
+__all__ = ["ONNX_NAME", "write_onnx"]
+
+# Runtimes of 2021 and later read it, and it has every operation that the built-in networks need.
+_OPSET = 17
+
+
+def write_onnx(
+    path: str | Path, model: nn.Module, *, n_bits: int, radius: object, input_shape: tuple[int, ...]
+) -> None:
+    """Write `model`, from float32 inputs to logits, any number of rows, to `path`; an older file stays until it is.
+
+    Args:
+        path: where to.
+        model: gives logits, (rows, n_bits); stays as it is.
+        n_bits: length of a code, kept in the file.
+        radius: what it was trained for, kept in the file.
+        input_shape: of one input, kept in the file.
+
+    Raises:
+        MissingExtraError: the onnx package is not installed.
+        InputError: the model holds something that ONNX cannot express.
+    """
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("onnx is not installed; to export: pip install 'hamtarget[onnx]'") from error
+    still = copy.deepcopy(model).cpu().float().eval()
+    # Grey images have one channel in the network.
+    shape = (1, *input_shape) if len(input_shape) == 2 else input_shape
+    try:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.inference_mode():
+            plain = Path(folder) / "plain.onnx"
+            # The exporter by tracing is called old, but needs the onnx package alone, and checks of shapes are
+            # the same for every batch.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                still,
+                (torch.zeros(2, *shape),),
+                plain,
+                dynamo=False,
+                opset_version=_OPSET,
+                input_names=["inputs"],
+                output_names=["logits"],
+                dynamic_axes={"inputs": {0: "rows"}, "logits": {0: "rows"}},
+            )
+            content = plain.read_bytes()
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise InputError(f"{type(model).__name__} cannot be written as ONNX: {error}") from error
+    description = {"input_shape": list(input_shape), "n_bits": n_bits, "radius": radius}
+    write_atomically(path, sealed(content, description))

@@ -1,0 +1,1 @@
+"""Networks: from inputs to logits, and random changes of images on the way."""

@@ -1,0 +1,178 @@
+"""Pretrained networks as backbones: images of 0 to 255 in, features out, and their number as `out_features`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError
+from hamtarget.learn.networks.augmentation import Resize
+from hamtarget.learn.networks.resnet50 import ResNet50
+
+RESNET50_CAFFE = "resnet50_caffe"
+PRETRAINED = "pretrained"
+
+_LIBRARIES = ("timm", "torchvision")
+# What torchvision's networks were trained with, of images of 0 to 1.
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
+
+
+def backbone(
+    network: str | nn.Module,
+    weights: str | Path | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    frozen_stages: int = 0,
+) -> nn.Module:
+    """A network that turns images of 0 to 255 into features and tells their number as `out_features`.
+
+    Args:
+        network: "resnet50_caffe"; the name of a network of timm ("resnetv2_50") or else of torchvision, where they are
+            installed, or of one of the two ("torchvision:resnet50"); or any nn.Module, which is taken as it is.
+        weights: a file: npz for resnet50_caffe, safetensors for others. "pretrained": timm or torchvision fetches them.
+            None: random, for those two.
+        size: side in pixels, or (height, width), that other images are brought to first; None: as they come.
+        frozen_stages: see `ResNet50`; for resnet50_caffe only.
+
+    Raises:
+        InputError: there is no network of this name, or it cannot be had as asked.
+        FileError: there is no such file of weights. CorruptFileError: it is damaged, or of another network.
+        MissingExtraError: neither timm nor torchvision is installed.
+    """
+    if frozen_stages and network != RESNET50_CAFFE:
+        raise InputError(f"frozen_stages is {frozen_stages}; only {RESNET50_CAFFE} takes it, not {network!r}")
+    if isinstance(network, nn.Module):
+        if weights is not None:
+            raise InputError(f"weights {str(weights)!r} with an nn.Module; expected it to have its weights: leave out")
+        found = network
+    elif network == RESNET50_CAFFE:
+        if weights is None or weights == PRETRAINED:
+            raise InputError(f"weights is {weights!r}; expected the path of resnet50_caffe_int8.npz")
+        found = ResNet50.load(weights, frozen_stages=frozen_stages)
+    else:
+        found = _of_library(network, weights)
+    return found if size is None else Resized(found, size)
+
+
+class Resized(nn.Module):
+    """A backbone that sees every image at one size; images that have it already stay as they are.
+
+    Args:
+        network: the backbone.
+        size: side in pixels, or (height, width).
+    """
+
+    def __init__(self, network: nn.Module, size: int | tuple[int, int]) -> None:
+        super().__init__()
+        self.resize = Resize(size)
+        self.network = network
+        self.out_features = _out_features(network)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features, (rows, out_features)."""
+        features: Tensor = self.network(self.resize(images))
+        return features
+
+
+class Normalized(nn.Module):
+    """A backbone that was trained on normalised images of 0 to 1, for images of 0 to 255.
+
+    Args:
+        network: the backbone.
+        out_features: columns of its features.
+        mean, deviation: of each channel of the images of 0 to 1.
+    """
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, network: nn.Module, out_features: int, *, mean: Sequence[float], deviation: Sequence[float]
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.out_features = out_features
+        self.register_buffer("shift", 255 * torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("scale", 1 / (255 * torch.tensor(deviation).view(-1, 1, 1)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features, (rows, out_features)."""
+        features: Tensor = self.network((images.to(self.shift.dtype) - self.shift) * self.scale)
+        return features
+
+
+def _out_features(network: nn.Module) -> int:
+    found = getattr(network, "out_features", None) or getattr(network, "num_features", None)
+    if not isinstance(found, int):
+        raise InputError(
+            f"{type(network).__name__} does not tell how many features it gives; expected out_features or num_features"
+        )
+    return found
+
+
+def _of_library(name: str, weights: str | Path | None) -> nn.Module:
+    """The network of this name of timm or torchvision, without its classifier."""
+    chosen, _, short = name.rpartition(":")
+    if chosen and chosen not in _LIBRARIES:
+        raise InputError(f"network is {name!r}; expected {', '.join(f'{library}:NAME' for library in _LIBRARIES)}")
+    wanted = (chosen,) if chosen else _LIBRARIES
+    installed = [library for library in wanted if importlib.util.find_spec(library) is not None]
+    if not installed:
+        raise MissingExtraError(
+            f"network {name!r} needs {' or '.join(wanted)}, not installed: pip install 'hamtarget[backbones]'; "
+            f"without it there is {RESNET50_CAFFE!r}"
+        )
+    pretrained = weights == PRETRAINED
+    for library in installed:
+        module = importlib.import_module(library)
+        build = _timm_network if library == "timm" else _torchvision_network
+        network = build(module, short, pretrained)
+        if network is not None:
+            if weights is not None and not pretrained:
+                _load(network.network, Path(weights))
+            return network
+    raise InputError(f"network is {short!r}, which {' and '.join(installed)} do not know; expected one of their names")
+
+
+def _timm_network(timm: ModuleType, name: str, pretrained: bool) -> Normalized | None:
+    if not timm.is_model(name):
+        return None
+    network: Any = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    config = network.pretrained_cfg
+    return Normalized(network, network.num_features, mean=config["mean"], deviation=config["std"])
+
+
+def _torchvision_network(torchvision: ModuleType, name: str, pretrained: bool) -> Normalized | None:
+    models = importlib.import_module(f"{torchvision.__name__}.models")
+    if name not in models.list_models(module=models):
+        return None
+    network: nn.Module = models.get_model(name, weights="DEFAULT" if pretrained else None)
+    # The classifier is the last linear layer; what it was given are the features.
+    place, classifier = [(place, part) for place, part in network.named_modules() if isinstance(part, nn.Linear)][-1]
+    network.set_submodule(place, nn.Identity())
+    return Normalized(network, classifier.in_features, mean=_IMAGENET_MEAN, deviation=_IMAGENET_DEVIATION)
+
+
+def _load(network: nn.Module, path: Path) -> None:
+    """Take the weights of a safetensors file; those of a classifier may be among them and are left out."""
+    if not path.is_file():
+        raise FileError(f"{path}: no such file; expected the weights as safetensors, or {PRETRAINED!r}")
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CorruptFileError(f"{path}: not a whole safetensors file ({error}); fetch it again") from error
+    wanted = network.state_dict()
+    try:
+        network.load_state_dict({name: tensor for name, tensor in tensors.items() if name in wanted})
+    except RuntimeError as error:
+        raise CorruptFileError(f"{path}: weights of another network: {error}") from error

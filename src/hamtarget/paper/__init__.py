@@ -1,1 +1,0 @@
-"""Each table and figure of the paper as one module, started by `hamtarget paper <name>`."""

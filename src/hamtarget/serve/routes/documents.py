@@ -1,0 +1,68 @@
+"""What the OpenAPI document says of bodies that are read by hand, and of refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from hamtarget.serve.routes.schemas import ErrorAnswer
+
+_MEANINGS = {
+    400: "The body is no JSON, or no form.",
+    401: "The token is missing or wrong.",
+    403: "The service does not take changes, or a page of another site asked.",
+    404: "There is no such item.",
+    408: "The body came too slowly.",
+    413: "The body is too large.",
+    415: "The body is of another kind, or compressed.",
+    421: "The service is not called by this name.",
+    422: "The request says something that cannot be done; the message says what.",
+    431: "The headers are too large.",
+    501: "What the request needs is not installed.",
+    503: "Too many requests are waiting; try again after Retry-After seconds.",
+    504: "The request took too long.",
+    507: "The disk is full; nothing was changed.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": meaning} for status, meaning in _MEANINGS.items()
+}
+
+
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The part of an operation that says: the body is a message of this kind."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _schema(model)}}}}
+
+
+def query_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The same for a query, which may also be a form with an image."""
+    body = json_body(model)
+    body["requestBody"]["content"]["multipart/form-data"] = {
+        "schema": {
+            "type": "object",
+            "required": ["image"],
+            "properties": {
+                "image": {"type": "string", "format": "binary"},
+                "request": {"type": "string", "description": "Everything else, as JSON.", "example": '{"limit": 10}'},
+            },
+        }
+    }
+    return body
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    """A model's schema with nothing outside of it."""
+    schema = model.model_json_schema(ref_template="#/$defs/{model}")
+    definitions = schema.pop("$defs", {})
+    inlined: dict[str, Any] = _inline(schema, definitions)
+    return inlined
+
+
+def _inline(part: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(part, list):
+        return [_inline(each, definitions) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return _inline(definitions[part["$ref"].removeprefix("#/$defs/")], definitions)
+    return {key: _inline(each, definitions) for key, each in part.items()}

@@ -1,0 +1,1 @@
+"""Stores in a folder: items in SQLite, and an index in memory that follows it."""

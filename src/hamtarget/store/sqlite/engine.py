@@ -1,0 +1,404 @@
+"""An open store: the database, the index that follows it, and reads that see both at the same change."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.codes import Codes
+from hamtarget.encoders import open_encoder
+from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
+from hamtarget.progress import Progress
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import pairs_within, present
+from hamtarget.search.requests import Request
+from hamtarget.search.results import BatchHits, Hits
+from hamtarget.store.duplicates import close_groups
+from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.names import Names
+from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
+from hamtarget.store.sqlite.creation import ENCODER_NAME
+from hamtarget.store.sqlite.database import (
+    DATABASE_NAME,
+    Readers,
+    empty_log,
+    open_database,
+    read_settings,
+    set_durability,
+    transaction,
+    translated,
+)
+from hamtarget.store.sqlite.inspection import store_stats, verify_store
+from hamtarget.store.sqlite.lock import WriterLock
+from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
+from hamtarget.store.sqlite.rows import find_ids
+from hamtarget.store.sqlite.searching import find_passing
+from hamtarget.store.sqlite.snapshot import catch_up, open_index, save_index
+from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.sqlite.writing import Writing
+
+T = TypeVar("T")
+
+LOCK_NAME = "lock"
+# The index is saved again when so many rows, and so large a share of all, have changed since: opening stays quick.
+_UNSAVED_ROWS = 200_000
+_UNSAVED_SHARE = 0.5
+# What saw the index in the middle of a change is done again; at last while nothing may change.
+_FREE_TRIES = 3
+_LOOK_SECONDS = 0.05
+
+
+class FolderEngine:
+    """A store in a folder, held open: items by SQLite, searches by the index in memory that follows it.
+
+    Attributes:
+        path: the folder.
+        read_only: whether it was opened for reading only.
+        file: the database.
+        settings: what the store was made for.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool, progress: Progress | None) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.file = path / DATABASE_NAME
+        self._unusable = ""
+        self._next_look = 0.0
+        self._writing: Writing | None = None
+        self._write_lock = threading.RLock()
+        if not self.file.is_file():
+            what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            raise FileError(f"{path} is no store: {what}; make one with Store.create")
+        with contextlib.ExitStack() as undo:
+            if not read_only:
+                self._lock = WriterLock(path / LOCK_NAME)
+                undo.callback(self._lock.release)
+            with translated(self.file):
+                self._connection = open_database(self.file, read_only=read_only)
+                undo.callback(self._connection.close)
+                self.settings = read_settings(self._connection)
+                if not read_only:
+                    set_durability(self._connection, self.settings.durability)
+                self._live = open_index(self._connection, path, self.settings, progress=progress)
+                self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
+                self._counter.write(self._live.sequence)
+            undo.pop_all()
+        self._readers = Readers(self.file)
+        self._names = Names(self._live.names, self._readers.one, find_ids)
+        self._unsaved_rows = 0
+        tell_of_forks(self)
+        if not read_only and self._live.is_rebuilt and len(self._live.index):
+            # So that the next opening need not do it again.
+            self._try_to_save()
+
+    def close(self) -> None:
+        """Nothing; the index is saved if it has changed, and another process may write."""
+        if self._unusable:
+            return
+        with self._write_lock, self._live.lock:
+            self._check_between_transactions("close")
+            self._readers.close()
+            try:
+                if not self.read_only and not self._live.is_saved and self._live.sequence:
+                    self._try_to_save()
+            finally:
+                self._unusable = "was closed; open the store again"
+                self._connection.close()
+                self._counter.close()
+                if not self.read_only:
+                    self._lock.release()
+
+    @property
+    def index(self) -> MultiIndex:
+        """The index, with every change that was committed before the call."""
+        self.check_open()
+        if self.read_only:
+            self._look()
+        if self._live.version & 1:
+            self.read(_nothing)
+        return self._live.index
+
+    def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
+        """Ids by row, without those of rows that were deleted meanwhile."""
+        self.check_open()
+        with translated(self.file):
+            return self._names.of_present(rows)
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last change."""
+        return self.read(lambda connection, _: read_state(connection).sequence)
+
+    def check_open(self) -> None:
+        """Nothing, if the store is open and was opened by this process.
+
+        Raises:
+            ClosedError: it is not.
+        """
+        if self._unusable:
+            raise ClosedError(f"{self.path} {self._unusable}")
+
+    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+        """Return the hits of a request for one query, never of an index that a transaction is half in."""
+        # A search for one code takes a few microseconds: this is written for few steps, without a closure.
+        live = self._live
+        if self._unusable:
+            self.check_open()
+        if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
+            self._look()
+        if not filter:
+            version = live.version
+            hits = live.index.find_one_named(request, live.names, cost=cost)
+            if hits is not None and live.version == version and not version & 1:
+                return hits
+        return self.find_batch(request, filter, threads=1, cost=cost)[0]
+
+    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the hits of a request for any number of queries."""
+        self.check_open()
+        if self.read_only:
+            self._look()
+        if not filter:
+            live = self._live
+            version = live.version
+            hits = live.index.find_batch(request, threads=threads, cost=cost)
+            if live.version == version and not version & 1:
+                if not live.has_names:
+                    return hits
+                with translated(self.file):
+                    named = self._names.name(hits)
+                # A hit without a name has been deleted since.
+                if named is not None:
+                    return named
+        return self.read(
+            lambda connection, index: self._find_in_step(connection, index, request, filter, threads=threads, cost=cost)
+        )
+
+    def _find_in_step(
+        self,
+        connection: sqlite3.Connection,
+        index: MultiIndex,
+        request: Request,
+        filter: Filter | None,
+        *,
+        threads: int,
+        cost: bool,
+    ) -> BatchHits:
+        """Return the hits of a request where database and index are at the same change."""
+        if filter:
+            hits = find_passing(connection, index, filter, request, threads=threads, cost=cost)
+        else:
+            hits = index.find_batch(request, threads=threads, cost=cost)
+        named = self._names.name(hits, connection)
+        if named is None:
+            raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
+        return named
+
+    def read(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
+        """What `work` gives, which sees the database and the index at the same change."""
+        self.check_open()
+        with translated(self.file), self._readers.one() as connection:
+            live = self._live
+            for _ in range(_FREE_TRIES):
+                with transaction(connection, kind="DEFERRED"):
+                    sequence = self._follow(connection)
+                    version = live.version
+                    if live.sequence == sequence and not version & 1:
+                        result = work(connection, live.index)
+                        if live.version == version:
+                            return result
+            with self._live.lock, transaction(connection, kind="DEFERRED"):
+                self._follow(connection)
+                return work(connection, self._live.index)
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction of its own: what it reads stays as it is, whatever is written meanwhile."""
+        self.check_open()
+        with translated(self.file), self._readers.one() as connection, transaction(connection, kind="DEFERRED"):
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Writing]:
+        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        self._check_writable()
+        with self._write_lock:
+            self.check_open()
+            if self._writing is not None:
+                with self._writing.part():
+                    yield self._writing
+                return
+            try:
+                with translated(self.file):
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    self._follow(self._connection)
+                    writing = self._writing = Writing(self._connection, self.file)
+                yield writing
+                with translated(self.file):
+                    self._commit(writing)
+            except BaseException:
+                with translated(self.file):
+                    self._undo()
+                raise
+            finally:
+                self._writing = None
+            self._unsaved_rows += sum(len(change.rows) for change in writing.changes)
+            if self._unsaved_rows > max(_UNSAVED_ROWS, _UNSAVED_SHARE * len(self._live.index)):
+                self._try_to_save()
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyError(f"{self.path} was opened for reading only; open it without read_only=True")
+
+    def _check_between_transactions(self, verb: str) -> None:
+        if self._writing is not None:
+            raise InputError(f"{verb} is called within a transaction; call it after its end")
+
+    def _commit(self, writing: Writing) -> None:
+        writing.finish()
+        # Held over the commit: nobody sees the database ahead of the index.
+        with self._live.lock:
+            self._live.begin()
+            self._connection.execute("COMMIT")
+            if writing.changes:
+                self._live.apply(writing.changes, writing.sequence)
+                self._counter.write(writing.sequence)
+            self._live.settle()
+
+    def _undo(self) -> None:
+        # After some failures, as that of a full disk, SQLite has rolled back by itself.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        # An interrupt may have come after the commit, but before the index had followed.
+        with transaction(self._connection, kind="DEFERRED"):
+            self._follow(self._connection)
+        self._counter.write(self._live.sequence)
+
+    def compact(self) -> None:
+        """Nothing; see `Store.compact`."""
+        self._check_writable()
+        with self._write_lock, translated(self.file):
+            self._check_between_transactions("compact")
+            self.save()
+            free, pages = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _SIZES)
+            if free > pages // 4:
+                self._connection.execute("VACUUM")
+            # Readers may keep the log from being emptied; it is then done another time.
+            empty_log(self._connection)
+
+    def save(self) -> None:
+        """Nothing; the index is saved as it is."""
+        with self._write_lock:
+            save_index(self._connection, self.path, self._live)
+            self._unsaved_rows = 0
+
+    def _try_to_save(self) -> None:
+        # What was put is safe without: a full disk makes the next opening slower, nothing else.
+        with contextlib.suppress(OSError, FileError, sqlite3.Error):
+            self.save()
+
+    def _look(self) -> None:
+        """Nothing; if another process has committed something, a reader's index has followed."""
+        now = monotonic()
+        # The writer may have died between a commit and the counter: now and then, the database is asked anyway.
+        if self._counter.numbers[0] != self._live.sequence or now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            self.read(_nothing)
+
+    def _follow(self, connection: sqlite3.Connection) -> int:
+        """The change that the connection's transaction sees; the index is there as well, or will be in a moment."""
+        sequence = read_state(connection).sequence
+        live = self._live
+        if live.sequence != sequence or live.version & 1:
+            # Who changes the index holds the lock: what is unfinished now has been interrupted.
+            with live.lock:
+                if live.sequence < sequence or live.is_torn:
+                    catch_up(live, connection, self.path, self.settings)
+                live.settle()
+        return sequence
+
+    def open_encoder(self) -> TrainedEncoder:
+        """Open the encoder that was saved with the store."""
+        return open_encoder(self.path / ENCODER_NAME)
+
+    def count(self, filter: Filter | None) -> int:
+        """Return the number of items that pass."""
+        if not filter:
+            return len(self.index)
+        return self.read(lambda connection, _: count_items(connection, filter))
+
+    def get(self, ids: list[Id]) -> list[Item | None]:
+        """Return the items of these ids."""
+        return self.read(lambda connection, _: get_items(connection, ids, self.settings.embeddings))
+
+    def scan(self, filter: Filter | None) -> Iterator[Item]:
+        """Yield all items that pass."""
+        with self.reading() as connection:
+            yield from scan_items(connection, filter, self.settings.embeddings)
+
+    def sample_codes(self, n: int, seed: int) -> Codes:
+        """Return codes of `n` items drawn at random, or of all."""
+        index = self.index
+        return present(index, _drawn(index, n, seed))[1]
+
+    def sample_ids(self, n: int, seed: int) -> list[Id]:
+        """Return ids of `n` items drawn at random, or of all."""
+        return list(self.ids_of(_drawn(self.index, n, seed)).values())
+
+    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+        """Yield all pairs within the radius."""
+        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress):
+            ids = self.ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
+
+    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+        """Return groups of items that steps within the radius connect."""
+        groups = close_groups(self.index, radius, threads=threads, progress=progress)
+        return [ids for group in groups if len(ids := list(self.ids_of(group).values())) > 1]
+
+    def verify(self, *, progress: Progress | None) -> StoreReport:
+        """Check the database by SQLite's own means, every row's checksum, and every row against the index."""
+        return self.read(
+            lambda connection, index: verify_store(connection, index, self.path, self.settings, progress=progress)
+        )
+
+    def stats(self) -> StoreStats:
+        """Return how much there is of everything."""
+        return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
+    def after_fork(self) -> None:
+        """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        if self._unusable:
+            return
+        self._unusable = "was opened by the process that this one was forked from; open the store again"
+        if not self.read_only:
+            self._lock.leave()
+
+
+_SIZES = ("freelist_count", "page_count")
+
+
+def _drawn(index: MultiIndex, n: int, seed: int) -> NDArray[np.int64]:
+    """Return `n` rows drawn at random without repeats, or all of them."""
+    rows = index.ids()
+    return rows if len(rows) <= n else np.random.default_rng(seed).choice(rows, n, replace=False, shuffle=False)
+
+
+def _nothing(_connection: sqlite3.Connection, _index: MultiIndex) -> None:
+    """To be read where only the index is to follow."""

@@ -1,0 +1,125 @@
+"""Looking into a store: how much there is, and whether database, checksums, rows and index are as they should be."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+
+from hamtarget.errors import HamtargetError
+from hamtarget.progress import Progress
+from hamtarget.search import MultiIndex
+from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum, trace_checksum
+from hamtarget.store.results import StoreReport, StoreStats
+from hamtarget.store.settings import Settings
+from hamtarget.store.sqlite.following import rows_of
+from hamtarget.store.sqlite.rows import scan_unchecked
+from hamtarget.store.sqlite.snapshot import read_snapshot
+from hamtarget.store.sqlite.state import read_state
+
+_MOST_TOLD = 100
+
+
+class _Problems:
+    def __init__(self) -> None:
+        self.first: list[str] = []
+        self.count = 0
+
+    def tell(self, problem: str) -> None:
+        self.count += 1
+        if self.count <= _MOST_TOLD:
+            self.first.append(problem)
+
+
+def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings) -> StoreStats:
+    """How much there is of everything."""
+    state = read_state(connection)
+    return StoreStats(
+        items=len(index),
+        sequence=state.sequence,
+        n_bits=settings.n_bits,
+        radius=settings.radius,
+        snapshot_sequence=state.snapshot_sequence,
+        index_bytes=index.memory,
+        disk_bytes=sum(map(_size, folder.rglob("*"))),
+    )
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none for a folder, or for a file that has just been replaced."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
+def verify_store(
+    connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings, *, progress: Progress | None
+) -> StoreReport:
+    """What is wrong with the database that the connection sees, or with the index, which must be at the same change."""
+    problems = _Problems()
+    n_items = 0
+    try:
+        for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_TOLD})"):
+            if line != "ok":
+                problems.tell(f"SQLite: {line}")
+        n_items = _compare(connection, index, problems, progress)
+        _check_names(connection, problems)
+        _check_traces(connection, problems)
+        _check_snapshot(read_state(connection).snapshot, folder, settings, problems)
+    except (sqlite3.Error, HamtargetError) as error:
+        problems.tell(f"the database cannot be read to its end: {error}")
+    return StoreReport(n_items, tuple(problems.first), problems.count)
+
+
+def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Problems, progress: Progress | None) -> int:
+    """Number of rows; each of them was compared with the index."""
+    seen = 0
+    for records, damaged in scan_unchecked(connection):
+        for row in damaged:
+            problems.tell(f"row {row} of items does not have its checksum")
+        seen += len(records) + len(damaged)
+        present = [record for record in records if record[0] in index]
+        for row in {record[0] for record in records} - {record[0] for record in present}:
+            problems.tell(f"row {row} is not in the index")
+        if present:
+            put = rows_of(present, index)
+            found = index.get(put.rows)
+            codes, embeddings = found if isinstance(found, tuple) else (found, None)
+            wrong = (codes != put.codes).any(axis=1)
+            if embeddings is not None and put.embeddings is not None:
+                wrong |= (embeddings.view(np.uint8) != put.embeddings.view(np.uint8)).any(axis=1)
+            for row in put.rows[wrong].tolist():
+                problems.tell(f"row {row} has another code or embedding in the index")
+        if progress:
+            progress(seen, max(seen, len(index)))
+    if len(index) != seen:
+        problems.tell(f"the index has {len(index):,} rows, the database {seen:,}")
+    return seen
+
+
+def _check_snapshot(name: str | None, folder: Path, settings: Settings, problems: _Problems) -> None:
+    if name is None or read_snapshot(folder / name, settings) is not None:
+        return
+    # A writer that has just saved the index again has removed the file before.
+    others = [file for file in folder.glob("index-*.ham") if file.name != name]
+    if (folder / name).exists() or not others:
+        problems.tell(f"the saved index {name} is damaged or missing; the next opening makes a new one")
+
+
+def _check_traces(connection: sqlite3.Connection, problems: _Problems) -> None:
+    for row, changed, checksum in connection.execute("SELECT row, changed, checksum FROM deleted"):
+        if trace_checksum(row, changed) != checksum:
+            problems.tell(f"row {row} of deleted does not have its checksum")
+
+
+def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:
+    for row, id, checksum in connection.execute("SELECT row, id, checksum FROM names"):
+        if name_checksum(row, id) != checksum:
+            problems.tell(f"row {row} of names does not have its checksum")
+    nameless = "SELECT row FROM items WHERE row >= ? AND row NOT IN (SELECT row FROM names)"
+    for (row,) in connection.execute(nameless, (FIRST_NAMED_ROW,)):
+        problems.tell(f"row {row} has no id")
+    for (row,) in connection.execute("SELECT row FROM names WHERE row NOT IN (SELECT row FROM items)"):
+        problems.tell(f"row {row} has an id and nothing else")

@@ -1,0 +1,181 @@
+"""The command: verbs do what they say; errors are one line and an exit code."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import hamtarget
+from hamtarget import cli
+from hamtarget.cli.main import app
+from hamtarget.cli.terminal import progress
+from hamtarget.cli.terminal.errors import CommandGroup
+from hamtarget.cli.terminal.progress import progress_on_stderr
+from hamtarget.errors import FileError, InputError, MissingExtraError
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_version():
+    assert run("--version").output == f"hamtarget {hamtarget.__version__}\n"
+
+
+def verbs(group, path=()):
+    """Every command with what one types to reach it."""
+    for name, command in getattr(group, "commands", {}).items():
+        yield (*path, name), command
+        yield from verbs(command, (*path, name))
+
+
+def test_every_verb_has_help_with_an_example():
+    found = dict(verbs(typer.main.get_command(app)))
+    assert ("search",) in found
+    for path, command in found.items():
+        result = run(*path, "--help")
+        assert result.exit_code == 0
+        if not hasattr(command, "commands"):
+            assert f"Example: hamtarget {' '.join(path)} " in result.output
+
+
+def test_nothing_typed_shows_the_help():
+    assert "Usage: " in run().output
+
+
+@pytest.mark.parametrize("arguments", [["search"], ["nothing"], ["--nothing"]])
+def test_wrong_usage(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("k is 0; expected 1"), 2, "hamtarget: k is 0; expected 1\n"),
+        (FileError("some\nfile"), 2, "hamtarget: some file\n"),
+        (MissingExtraError("h5py is not installed"), 2, "hamtarget: h5py is not installed\n"),
+        (PermissionError(13, "Permission denied", "/some/file"), 2, "hamtarget: /some/file: Permission denied\n"),
+        (OSError("no space"), 2, "hamtarget: no space\n"),
+        (KeyboardInterrupt(), 130, "hamtarget: interrupted\n"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(error, code, line):
+    failing = typer.Typer(cls=CommandGroup)
+
+    @failing.command()
+    def fail():
+        raise error
+
+    @failing.command()
+    def other():
+        pass
+
+    result = CliRunner().invoke(failing, ["fail"])
+    assert (result.exit_code, result.stderr, result.stdout) == (code, line, "")
+
+
+def test_mistakes_of_the_program_keep_their_traceback():
+    failing = typer.Typer(cls=CommandGroup)
+    failing.command()(lambda: 1 / 0)
+    failing.command("other")(lambda: None)
+    assert isinstance(CliRunner().invoke(failing, ["<lambda>"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.slow
+def test_the_installed_command(tmp_path):
+    command = Path(sys.executable).parent / "hamtarget"
+    done = subprocess.run([command, "info", "/dev/null/x"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("hamtarget: /dev/null/x is not there; expected ")
+    assert "Traceback" not in done.stderr
+
+
+def test_without_typer(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "hamtarget.cli.main")
+    with pytest.raises(SystemExit) as end:
+        cli.start()
+    assert end.value.code == 2
+    assert (
+        capsys.readouterr().err == "hamtarget: typer is not installed; for the command: pip install 'hamtarget[cli]'\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_on_stderr("Working") as tell:
+        for done in range(4):
+            tell(done, 3, note="and well")
+    assert "Working" in terminal.getvalue()
+    assert "and well" in terminal.getvalue()
+    assert "\r" in terminal.getvalue() or "\x1b" in terminal.getvalue()
+
+
+def test_work_that_is_not_needed_shows_no_bar(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_on_stderr("Working"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+class Clock:
+    """A clock that stands still unless it is moved."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def test_progress_is_at_most_ten_lines_in_a_log(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in range(1001):
+            tell(done, 1000)
+            clock.now += 0.1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"Working: {done:,} of 1,000, 10/s" for done in range(100, 1001, 100)]
+
+
+def test_progress_of_nobody_knows_how_much(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in range(24):
+            tell(done, None, note="half asleep")
+            clock.now += 0.5
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["Working: 10, 2/s, half asleep", "Working: 20, 2/s, half asleep"]
+
+
+def test_short_work_is_not_talked_about(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in range(1, 10):
+            tell(done, 9)
+            clock.now += 0.1
+    assert capsys.readouterr().err == ""
+
+
+def test_resumed_work_is_not_counted_as_fast(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in (900, 950, 1000):
+            clock.now += 10
+            tell(done, 1000)
+    assert capsys.readouterr().err.splitlines() == ["Working: 900 of 1,000", "Working: 1,000 of 1,000, 5/s"]

@@ -1,0 +1,196 @@
+"""Filters: exactly the items that a loop over the payloads would take, however the search goes about it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hamtarget.codes import distances
+from hamtarget.errors import DtypeError, InputError, NotFiniteError
+from hamtarget.store import Item, Range
+from hamtarget.store.sqlite import searching
+
+RNG = np.random.default_rng(5)
+CODES = RNG.integers(0, 256, (600, 4), dtype=np.uint8)
+ODD = "é 1.$[0]'%"
+PAYLOADS = [
+    {
+        "label": f"class {number % 7}",
+        "number": number,
+        "half": number / 2,
+        "flag": number % 3 == 0,
+        "date": f"2024-{number % 12 + 1:02}-{number % 28 + 1:02}",
+        ODD: number % 5,
+        **({"rare": [None, "a\0b", "a", "a\0", 1, 1.0, True, "1"][number % 8]} if number % 4 else {}),
+    }
+    if number % 50
+    else None
+    for number in range(600)
+]
+
+
+def naive(payload, filter):
+    """Whether a payload passes, without SQLite."""
+    for field, wanted in filter.items():
+        if payload is None or field not in payload:
+            return False
+        value = payload[field]
+        if isinstance(wanted, Range):
+            bounds = [bound for bound in (wanted.min, wanted.max) if bound is not None]
+            if value is None or isinstance(value, bool) or isinstance(value, str) != isinstance(bounds[0], str):
+                return False
+            if (wanted.min is not None and value < wanted.min) or (wanted.max is not None and value > wanted.max):
+                return False
+        elif isinstance(value, bool) != isinstance(wanted, bool) or value != wanted:
+            return False
+    return True
+
+
+FILTERS = [
+    {"label": "class 3"},
+    {"label": "class 3", "flag": True},
+    {"number": 17},
+    {"number": 17.0},
+    {"half": 8},
+    {"half": 8.5},
+    {"number": Range(100, 110)},
+    {"half": Range(max=3.25)},
+    {"half": Range(min=297, max=math.inf)},
+    {"number": Range(min=2**70)},
+    {"date": Range("2024-03-01", "2024-04-30")},
+    {"date": Range(min="2024-12")},
+    {"number": Range("a", "b")},
+    {"flag": False},
+    {"flag": 0},
+    {"rare": None},
+    {"rare": "a"},
+    {"rare": "a\0b"},
+    {"rare": "a\0"},
+    {"rare": Range("a", "a\0a")},
+    {"rare": Range("a\0a")},
+    {"rare": 1},
+    {"rare": "1"},
+    {"rare": True},
+    {ODD: 3, "number": Range(5, 500), "flag": True},
+    {"nowhere": 1},
+    {"label": "' OR 1=1 --"},
+    {},
+]
+
+
+@pytest.fixture(scope="module", params=["folder", "postgres"])
+def store(request, tmp_path_factory):
+    from hamtarget.store import Store
+
+    if request.param == "folder":
+        place = tmp_path_factory.mktemp("filters") / "store"
+    else:
+        place = request.getfixturevalue("postgres_server").url(store="filters")
+    ids = [number if number % 2 else f"{number}" for number in range(600)]
+    with Store.create(place, n_bits=32, radius=6) as store:
+        store.put(Item(id, code=code, payload=payload) for id, code, payload in zip(ids, CODES, PAYLOADS, strict=True))
+        yield store
+
+
+@pytest.fixture(params=[1e-3, 4, 10**9], ids=["hits are checked", "as it is", "filter first"])
+def way(request, monkeypatch):
+    """Both ways of searching with a filter, whichever would be chosen."""
+    monkeypatch.setattr(searching, "_LOOK_UP_COST", request.param)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("filter", FILTERS, ids=repr)
+def test_filtered_searches_find_what_a_loop_finds(store, filter):
+    order = sorted(range(600), key=lambda number: (number % 2 == 0, number))
+    passing = [number for number in order if naive(PAYLOADS[number], filter)]
+    ids = [number if number % 2 else f"{number}" for number in passing]
+    assert [item.id for item in store.scan(filter)] == ids
+    assert store.count(filter) == len(ids)
+    queries = CODES[:5]
+    table = distances(queries, CODES[passing], 32) if passing else np.zeros((5, 0), dtype=int)
+    for radius, limit in ((6, None), (12, None), (14, 3)):
+        hits = store.search_batch(codes=queries, radius=radius, limit=limit, filter=filter)
+        for query in range(5):
+            ranked = sorted((int(distance), place) for place, distance in enumerate(table[query]) if distance <= radius)
+            expected = [(ids[place], distance) for distance, place in ranked[:limit]]
+            assert [(hit.id, hit.distance) for hit in hits[query]] == expected
+            one = store.search(code=queries[query], radius=radius, limit=limit, filter=filter)
+            assert [(hit.id, hit.distance) for hit in one] == expected
+    for k in (1, 4, 50, 1000):
+        hits = store.nearest_batch(codes=queries, k=k, filter=filter)
+        for query in range(5):
+            ranked = sorted((int(distance), place) for place, distance in enumerate(table[query]))[:k]
+            assert [(hit.id, hit.distance) for hit in hits[query]] == [(ids[place], dist) for dist, place in ranked]
+
+
+def test_numbers_are_compared_to_the_last_bit(stores):
+    """SQLite itself promises 15 digits only."""
+    numbers = RNG.normal(size=300) * 10.0 ** RNG.integers(-300, 300, 300)
+    with stores.create(n_bits=32) as store:
+        store.put(Item(n, code=CODES[0], payload={"x": float(x)}) for n, x in enumerate(numbers))
+        for place, number in enumerate(numbers.tolist()):
+            assert [item.id for item in store.scan({"x": number})] == [place]
+            above = math.nextafter(number, math.inf)
+            assert store.count({"x": above}) == 0
+            if place % 10 == 0:
+                assert {item.id for item in store.scan({"x": Range(min=above)})} == set(
+                    np.flatnonzero(numbers >= above).tolist()
+                )
+                assert store.count({"x": Range(number, number)}) == 1
+
+
+@pytest.mark.parametrize("number", [0, -0.0, 2**53 + 1, float(2**60), 2**63, 10**22, 1e22, 1e300, 10**400, -1])
+def test_integers_of_any_size_are_found(stores, number):
+    with stores.create(n_bits=32) as store:
+        store.put([Item(1, code=CODES[0], payload={"x": number}), Item(2, code=CODES[0], payload={"x": 12.5})])
+        assert [item.id for item in store.scan({"x": number})] == [1]
+        assert [item.id for item in store.scan({"x": Range(number, number)})] == [1]
+        if isinstance(number, int) and abs(number) < 10**300:
+            assert store.count({"x": number + 1}) == 0
+            assert store.count({"x": float(number)}) == (float(number) == number)
+
+
+@pytest.mark.parametrize(
+    ("filter", "error", "what"),
+    [
+        ({"a": [1]}, DtypeError, "expected a string, number"),
+        ({"a": math.nan}, NotFiniteError, "nan"),
+        ({1: 1}, DtypeError, "expected a string"),
+        ({'a"b': 1}, InputError, "rename"),
+        ({"a\\b": 1}, InputError, "rename"),
+        ({"a\0b": 1}, InputError, "rename"),
+    ],
+    ids=repr,
+)
+def test_filters_that_cannot_be_are_refused(store, filter, error, what):
+    with pytest.raises(error, match=what):
+        store.search(code=CODES[0], filter=filter)
+    with pytest.raises(error, match=what):
+        next(store.scan(filter))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error"),
+    [
+        ((), InputError),
+        ((1, "a"), DtypeError),
+        ((math.nan,), NotFiniteError),
+        ((True,), DtypeError),
+        (([],), DtypeError),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(bounds, error):
+    with pytest.raises(error, match="Range"):
+        Range(*bounds)
+
+
+def test_a_filter_goes_with_reranking(stores):
+    from hamtarget.search import Embeddings
+
+    vectors = RNG.normal(size=(200, 3))
+    with stores.create(n_bits=32, radius=2, embeddings=Embeddings(3)) as store:
+        store.put_rows(range(200), codes=np.tile(CODES[0], (200, 1)), embeddings=vectors, payloads=PAYLOADS[:200])
+        hits = store.search(code=CODES[0], filter={"label": "class 3"}, rerank=5, embedding=vectors[0])
+        passing = [number for number in range(200) if naive(PAYLOADS[number], {"label": "class 3"})]
+        closest = np.argsort(np.linalg.norm(vectors[passing] - vectors[0], axis=1))[:5]
+        assert [hit.id for hit in hits] == [passing[place] for place in closest]
