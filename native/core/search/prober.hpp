@@ -100,7 +100,7 @@ class Prober {
             left_ -= count;
             for (std::size_t start = 0; start < count; start += kBlockRows) {
                 const std::size_t rows = std::min(kBlockRows, count - start);
-                if (tables.empty()) number_rows(start);
+                if (tables.empty()) number_rows(start, rows);
                 planned_.push_back({part.segment->codes.data() + start * layout_.n_bytes,
                                     tables.empty() ? numbers_.data() : tables[0].rows + start,
                                     static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(p)});
@@ -110,8 +110,9 @@ class Prober {
         if (all) left_ = 0;
     }
 
-    void number_rows(std::size_t start) {
-        for (std::size_t i = 0; i < numbers_.size(); ++i) numbers_[i] = row_number(start + i);
+    // Write the numbers of rows that lie in the order of their numbers.
+    void number_rows(std::size_t start, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) numbers_[i] = row_number(start + i);
     }
 
     // Read all buckets within a cost, then those up to a higher one, until the budget is spent.
