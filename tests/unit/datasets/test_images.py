@@ -399,3 +399,12 @@ def test_labels_must_fit(tmp_path):
     write_packed(tmp_path / "packed.npz", [b"x", b"y"], [0, 1, 2])
     with pytest.raises(CorruptFileError, match=r"packed\.npz: labels"):
         ImageSet.from_packed(tmp_path / "packed.npz")
+
+
+def test_a_set_is_shown_on_one_line(tmp_path):
+    write_packed(tmp_path / "packed.npz", [b"x", b"y"], [0, 4])
+    assert repr(ImageSet.from_packed(tmp_path / "packed.npz")) == "ImageSet(2 images, 5 classes) [packed]"
+    assert repr(ImageSet(["a.jpg"] * 1000)) == "ImageSet(1,000 images, no labels)"
+    assert repr(ImageSet(["a.jpg"], np.array([0]), ("x", "y", "z"))) == "ImageSet(1 images, 3 classes)"
+    several = ImageSet(["a.jpg"], np.array([[1, 0, 1]]))
+    assert repr(several) == "ImageSet(1 images, 3 classes, several to an image)"
