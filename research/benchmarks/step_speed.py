@@ -18,15 +18,15 @@ import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import (
-    DenseNet,
     HammingTargetLoss,
     HashModel,
     Neighbors,
-    Progress,
     TrainingOptions,
+    TrainingProgress,
     nearest_neighbors,
     train,
 )
+from hamtarget.learn.networks.dense import DenseNet
 
 N_ITEMS = 100_000
 
@@ -46,7 +46,7 @@ def measure(
     )
     stamps: list[float] = []
 
-    def note(_: Progress) -> None:
+    def note(_: TrainingProgress) -> None:
         stamps.append(time.perf_counter())
 
     train(model, loss, inputs, similarity, options, progress=note)

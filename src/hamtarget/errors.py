@@ -20,9 +20,16 @@
     |   `-- BusyError                it has too much to do at the moment; try again later
     |-- NotFittedError               the encoder has learned nothing yet
     |-- TrainingError                training cannot go on: the loss is no longer a number
+    |   `-- CollapseError            training cannot go on: nearly all inputs have one code
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
 
 An error's text says what was found, what was expected and, where it is not obvious, what to do.
+
+Two warnings tell of results that are probably not what the caller wants:
+
+    HamtargetWarning (UserWarning)
+    |-- CrowdedCodesWarning          many dissimilar inputs have codes within the radius
+    `-- InputRangeWarning            inputs have another range than those that were learned from
 """
 
 from __future__ import annotations
@@ -124,5 +131,21 @@ class TrainingError(HamtargetError):
     """Training cannot go on."""
 
 
+class CollapseError(TrainingError):
+    """Training cannot go on: nearly all inputs have one code."""
+
+
 class MissingExtraError(HamtargetError, ImportError):
     """An optional dependency is not installed."""
+
+
+class HamtargetWarning(UserWarning):
+    """Base of every warning of this package."""
+
+
+class CrowdedCodesWarning(HamtargetWarning):
+    """Many dissimilar inputs have codes within the radius: a search finds too much."""
+
+
+class InputRangeWarning(HamtargetWarning):
+    """Inputs have another range than those that were learned from, such as 0 to 1 instead of 0 to 255."""

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from hamtarget.learn import (
-    DenseNet,
     HammingTargetLoss,
     HashEncoder,
     HashModel,
@@ -16,6 +15,7 @@ from hamtarget.learn import (
     nearest_neighbors,
     train,
 )
+from hamtarget.learn.networks.dense import DenseNet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 

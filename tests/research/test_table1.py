@@ -12,7 +12,7 @@ from hamtarget.cli.main import app
 from hamtarget.datasets import ImageSet, fashion_sample
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.metrics import by_label, mean_average_precision
-from hamtarget.learn import SmallResNet
+from hamtarget.learn.networks.residual import SmallResNet
 from research.comparators import FineTuner
 from research.datasets import ImageData
 from research.paper import table1

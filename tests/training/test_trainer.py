@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, InputError, TrainingError, UnsupportedFileError
-from hamtarget.learn import DenseNet, HammingTargetLoss, HashModel, HeldOutLoss, Labels, TrainingOptions, train
-from hamtarget.learn.held_out import split
+from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
+from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.weights import write_tensors
 
 N, COLUMNS, N_BITS = 200, 6, 16

@@ -16,7 +16,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve
-from hamtarget.learn import HashEncoder, Progress
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
 from hamtarget.search import planning
 from hamtarget.store import Store
 
@@ -72,14 +72,14 @@ class Searched:
     hits: int
 
 
-def learn(sample: Sample, settings: DemoSettings, progress: Callable[[Progress], None] | None = None) -> HashEncoder:
-    """An encoder that has learned from the labels of the sample's images."""
+def learn(
+    sample: Sample, settings: DemoSettings, progress: Callable[[TrainingProgress], None] | None = None
+) -> HashEncoder:
+    """Return an encoder that has learned from the labels of the sample's images."""
     encoder = HashEncoder(
-        settings.n_bits,
-        settings.radius,
-        dissimilar_weight=30.0,
-        steps=settings.steps,
-        width=16,
+        loss=HammingTargetLoss(settings.n_bits, settings.radius, dissimilar_weight=30.0),
+        network=NetworkOptions(width=16),
+        training=TrainingOptions(steps=settings.steps),
         seed=settings.seed,
     )
     return encoder.fit(sample.images, sample.labels, progress=progress)

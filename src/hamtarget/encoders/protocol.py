@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 class Encoder(Protocol):
     """A learned map from inputs to binary codes: HashEncoder and every baseline are one."""
 
-    n_bits: int
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        ...
 
     def fit(self, inputs: ArrayLike, similar: Any = None) -> Self:
         """The encoder itself, having learned from `inputs` (and, where it can, from what is similar)."""
@@ -34,9 +37,15 @@ class Encoder(Protocol):
 class TrainedEncoder(Protocol):
     """An encoder that has learned, and can be kept: HashEncoder, or OnnxEncoder, which runs without torch."""
 
-    n_bits: int
-    radius: Any
-    """The Hamming distance target or targets it was trained for; None: for probing, or its default."""
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        ...
+
+    @property
+    def radius(self) -> int | tuple[int, ...] | None:
+        """Hamming distance target, or several, that it was trained for; None for probing, or where there is none."""
+        ...
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -218,17 +218,17 @@ class Neighbors(Similarity):
         drawn: Tensor = self._neighbors[markers[:, None], _draw_places(lengths, count, generator)]
         return drawn
 
-    def subset(self, items: Tensor) -> Pairs:
-        """The neighbours that are themselves among the items: lists of different lengths, hence `Pairs`."""
+    def subset(self, items: Tensor) -> SimilarPairs:
+        """The neighbours that are themselves among the items: lists of different lengths, hence `SimilarPairs`."""
         number = torch.full((self.n_items,), -1, device=items.device)
         number[items] = torch.arange(len(items), device=items.device)
         lists = number[self._neighbors[items]]
         first = torch.arange(len(items), device=items.device)[:, None].expand_as(lists)
         kept = lists >= 0
-        return Pairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
+        return SimilarPairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
 
 
-class Pairs(Similarity):
+class SimilarPairs(Similarity):
     """Items are similar where an explicit pair says so.
 
     Args:
@@ -274,12 +274,12 @@ class Pairs(Similarity):
         drawn: Tensor = self._keys[self._starts[markers][:, None] + place] % self.n_items
         return drawn
 
-    def subset(self, items: Tensor) -> Pairs:
+    def subset(self, items: Tensor) -> SimilarPairs:
         """The pairs of which both are among the items."""
         number = torch.full((self.n_items,), -1, device=items.device)
         number[items] = torch.arange(len(items), device=items.device)
         edges = torch.stack([number[self._keys // self.n_items], number[self._keys % self.n_items]], dim=1)
-        return Pairs(edges[(edges >= 0).all(dim=1)], len(items), symmetric=False)
+        return SimilarPairs(edges[(edges >= 0).all(dim=1)], len(items), symmetric=False)
 
 
 class Custom(Similarity):
@@ -312,20 +312,37 @@ class Custom(Similarity):
 
 
 def as_similarity(similar: Any, n_items: int) -> Similarity:
-    """`similar` as a Similarity: one already, labels (1-D), several labels (2-D), or a function of item numbers.
+    """Return `similar` as a Similarity.
+
+    Args:
+        similar: a Similarity; one label for each item, (items,); several labels for each, (items, labels) of 0 and 1;
+            or a function of item numbers.
+        n_items: number of items.
 
     Raises:
         ShapeError: it does not speak of `n_items` items.
+        InputError: a matrix holds other numbers than 0 and 1.
     """
     if isinstance(similar, Similarity):
         result = similar
     elif callable(similar):
         result = Custom(similar, n_items)
     else:
-        result = Labels(similar) if np.ndim(similar) == 1 else MultiLabels(similar)
+        values = similar.cpu().numpy() if isinstance(similar, Tensor) else np.asarray(similar)
+        result = Labels(values) if values.ndim == 1 else MultiLabels(_zeros_and_ones(values))
     if result.n_items != n_items:
         raise ShapeError(f"similar speaks of {result.n_items:,} items; there are {n_items:,} inputs")
     return result
+
+
+def _zeros_and_ones(values: NDArray[Any]) -> NDArray[Any]:
+    if values.ndim == 2 and values.dtype.kind in "iuf" and not np.isin(values, (0, 1)).all():
+        raise InputError(
+            f"similar has shape {values.shape} and holds other numbers than 0 and 1; expected several labels for each "
+            "input, (rows, labels) of 0 and 1. For lists of neighbours pass Neighbors(similar), for pairs of item "
+            "numbers SimilarPairs(similar, n_items)"
+        )
+    return values
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on."""
+"""TrainingLog: reports of a training run to the caller and to a log file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.errors import TrainingError
-from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.losses.base import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
-    """Tells the caller and the log file how training goes."""
+    """Reports how training goes to the caller and to the log file.
 
-    def __init__(self, first_step: int, progress: Callable[[Progress], None] | None, log: str | Path | None) -> None:
+    Args:
+        state: progress at the beginning; a run that was complete already is reported once.
+        progress: called with each record.
+        log: file that gets one JSON line for each record.
+    """
+
+    def __init__(
+        self, state: TrainingProgress, progress: Callable[[TrainingProgress], None] | None, log: str | Path | None
+    ) -> None:
+        first_step = state.step
         self.progress = progress
         self.started = time.perf_counter()
         self.file = None
@@ -30,16 +39,18 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
             Path(log).parent.mkdir(parents=True, exist_ok=True)
             self.file = open(log, "w", encoding="utf-8")
             self.file.writelines(line + "\n" for line in kept)
+        if progress is not None and state.step == state.steps:
+            progress(state)
 
     def __exit__(self, *_: object) -> None:
         if self.file is not None:
             self.file.close()
 
-    def training(self, progress: Progress, rate: float, terms: LossTerms) -> None:
+    def training(self, progress: TrainingProgress, rate: float, terms: LossTerms) -> None:
         """Record a training step.
 
         Raises:
-            TrainingError: its loss is not finite.
+            TrainingError: the loss of the step is not finite.
         """
         progress.loss = float(terms.total)
         if not math.isfinite(progress.loss):
@@ -60,8 +71,8 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
         if self.progress is not None:
             self.progress(progress)
 
-    def held_out(self, progress: Progress) -> None:
-        """Record a look at held-out data."""
+    def held_out(self, progress: TrainingProgress) -> None:
+        """Record a measurement of the held-out loss."""
         self._write(step=progress.step, held_out=progress.cost, best_held_out=progress.best_cost)
 
     def _write(self, **record: Any) -> None:

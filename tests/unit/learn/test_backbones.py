@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import CropFlipColor, HashEncoder, HashModel, Resize, backbone
+from hamtarget.learn import CropFlipColor, HashEncoder, HashModel, backbone
+from hamtarget.learn.networks.augmentation import Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
 
