@@ -15,6 +15,9 @@ from hamtarget.errors import InputError, MissingExtraError
 from hamtarget.integrations.sklearn import HashTransformer
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 
+# Two steps do not tell much apart in 8 bits.
+pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
+
 SMALL = {
     "n_bits": 8,
     "network": NetworkOptions(width=4),
@@ -24,7 +27,6 @@ SMALL = {
 IN_FOURS = {**SMALL, "training": TrainingOptions(steps=2, batch_size=8, group_size=4)}
 
 
-@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 @parametrize_with_checks([HashTransformer(**SMALL), HashTransformer(**SMALL, loss="radius", packed=True)])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import deque
 
@@ -16,12 +15,12 @@ from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.similarity import Similarity
 
 # Codes have collapsed if more than this share of the dissimilar pairs of a batch lies within the radius. Codes that
-# learn well have a few percent from the first steps on. Collapsed ones have 35 to 100 percent.
-_COLLAPSED = 0.3
+# learn well have a few percent from the first steps on, collapsed ones 30 to 100 percent.
+_COLLAPSED = 0.25
 # A run is looked at so often, but not in fewer steps than these.
 _LOOKS_IN_A_RUN = 50
 _FEWEST_STEPS_BETWEEN = 10
-# So many looks in a row must agree, and this part of the steps must be done: a bad start is not a collapse.
+# The mean of so many looks counts, and this part of the steps must be done: a bad start is not a collapse.
 _LOOKS = 5
 _PART_DONE, _FEWEST_STEPS_DONE = 0.25, 100
 # After training, a smaller share is worth a warning.
@@ -61,7 +60,7 @@ class CollapseWatch:
             return
         within, chance = found["actual_within"], found["chance_within"]
         self.looks.append((within - chance) / (1 - chance))
-        if step >= self.first_step and len(self.looks) == _LOOKS and min(self.looks) > _COLLAPSED:
+        if step >= self.first_step and len(self.looks) == _LOOKS and sum(self.looks) / _LOOKS > _COLLAPSED:
             raise CollapseError(
                 f"the codes have collapsed: at step {step:,}, {within:.0%} of the dissimilar pairs of a batch lie "
                 f"within the radius, where random codes would have {chance:.1%}. The loss should keep them apart: "
@@ -82,7 +81,7 @@ def warn_if_crowded(codes: NDArray[np.uint8], items: torch.Tensor, similarity: S
     near = distances(codes, codes, 8 * codes.shape[1]) <= radius
     dissimilar = ~similarity.matrix(items).cpu().numpy()
     share = float(near[dissimilar].mean()) if dissimilar.any() else 0.0
-    if share > _CROWDED and math.isfinite(share):
+    if share > _CROWDED:
         warnings.warn(
             f"{share:.0%} of the dissimilar pairs lie within the radius ({radius}), so a search finds them all: "
             f"{_ADVICE}",

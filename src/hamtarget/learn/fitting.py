@@ -85,7 +85,7 @@ def fit_encoder(
     for module in model.modules():
         if isinstance(module, Standardize):
             module.fit(learned.cpu())
-    reached = train(
+    train(
         model.to(place),
         trained_loss,
         learned,
@@ -102,7 +102,7 @@ def fit_encoder(
         model=_with_class_pull(model, chosen, trained_loss),
         loss=chosen,
         network=architecture.for_inputs(shape) if isinstance(architecture, NetworkOptions) else architecture,
-        training=replace(options, steps=reached.steps),
+        training=replace(options, steps=options.steps_for(len(learned))),
         held_out=held_out,
         seed=seed,
         n_bits=chosen.n_bits,
