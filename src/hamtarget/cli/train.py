@@ -131,18 +131,19 @@ def train(
     training = TrainingOptions() if batch_size is None else TrainingOptions(batch_size=batch_size)
     if epochs is not None:
         steps = ceil(epochs * len(data.inputs) / training.batch_size)
+    training = replace(training, steps=steps)
     encoder = HashEncoder(
         loss=loss_by_word(
             "classes" if classes else "auto", similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight
         ),
         network=NetworkOptions(width=width, center=center),
-        training=replace(training, steps=steps),
+        training=training,
         held_out=held_out,
         seed=seed,
         device=device,
     )
     kept = checkpoint or model / CHECKPOINT
-    reached = TrainingProgress()
+    reached = TrainingProgress(steps=training.steps_for(len(data.inputs)))
     with (
         progress_on_stderr("Nearest neighbours") as tell_neighbors,
         progress_on_stderr("Learning") as tell,

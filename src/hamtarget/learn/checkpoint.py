@@ -17,7 +17,7 @@ from hamtarget.learn.weights import read_tensors, write_tensors
 
 @dataclass
 class TrainingProgress:
-    """How far training has come.
+    """How far training has come; `HashEncoder.fit` and `train` pass it to `progress`.
 
     Attributes:
         step: number of steps done.

@@ -98,7 +98,7 @@ def train(
         if checkpoint is not None and Path(checkpoint).exists():
             state.load(checkpoint)
         first = rank == 0
-        report = TrainingLog(state.progress, progress if first else None, log if first else None)
+        report = TrainingLog(state.progress.step, progress if first else None, log if first else None)
         stack.enter_context(report)
         watch = CollapseWatch(steps) if options.stop_on_collapse else None
         source = _Source(inputs, sampler, loss, state.progress.step, options, augment, device)

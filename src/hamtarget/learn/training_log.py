@@ -16,18 +16,17 @@ from hamtarget.learn.losses.base import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
-    """Reports how training goes to the caller and to the log file.
+    """Reports how training goes, to the caller and to the log file.
 
     Args:
-        state: progress at the beginning; a run that was complete already is reported once.
+        first_step: number of steps that were done before; records of later steps in an older log are dropped.
         progress: called with each record.
         log: file that gets one JSON line for each record.
     """
 
     def __init__(
-        self, state: TrainingProgress, progress: Callable[[TrainingProgress], None] | None, log: str | Path | None
+        self, first_step: int, progress: Callable[[TrainingProgress], None] | None, log: str | Path | None
     ) -> None:
-        first_step = state.step
         self.progress = progress
         self.started = time.perf_counter()
         self.file = None
@@ -39,8 +38,6 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
             Path(log).parent.mkdir(parents=True, exist_ok=True)
             self.file = open(log, "w", encoding="utf-8")
             self.file.writelines(line + "\n" for line in kept)
-        if progress is not None and state.step == state.steps:
-            progress(state)
 
     def __exit__(self, *_: object) -> None:
         if self.file is not None:

@@ -14,7 +14,7 @@ class DenseNet(nn.Module):
 
     Args:
         in_features: columns of the input.
-        width: relu-activated, batch-normalised units of a layer.
+        width: units of a layer, which are batch-normalised and then relu-activated.
         layers: number of layers.
     """
 
@@ -35,7 +35,7 @@ class DenseNet(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The input and every layer's units side by side, (rows, out_features)."""
+        """Return the input and the units of every layer side by side, (rows, out_features)."""
         if inputs.ndim != 2 or inputs.shape[1] != self.in_features:
             raise ShapeError(f"inputs have shape {tuple(inputs.shape)}; this network takes (rows, {self.in_features})")
         features: Tensor = self.standardize(inputs)

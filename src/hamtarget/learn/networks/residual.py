@@ -34,7 +34,7 @@ class SmallResNet(nn.Module):
 
     Args:
         shape: (channels, height, width) of an image.
-        width: channels of the first stage; each later one doubles them and halves the size.
+        width: channels of the first stage. Each later stage doubles the channels and halves the image.
         stages: number of stages.
         blocks: residual blocks of a stage.
     """
@@ -61,7 +61,7 @@ class SmallResNet(nn.Module):
         self.out_features = channels
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Channels averaged over the image, (rows, out_features)."""
+        """Return the channels averaged over the image, (rows, out_features)."""
         if tuple(inputs.shape[1:]) != self.shape:
             raise ShapeError(f"inputs have shape {tuple(inputs.shape)}; this network takes (rows, *{self.shape})")
         maps: Tensor = self.body(self.stem(self.standardize(inputs)))

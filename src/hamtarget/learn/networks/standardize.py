@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Standardize(nn.Module):
-    """Inputs as float32 with mean 0 and, over all columns together, variance 1.
+    """A layer that scales inputs to mean 0 in each column and variance 1 over all columns together.
 
     One scale for all columns keeps what distances mean; a scale of its own would blow up a nearly constant column.
     """
@@ -24,7 +24,7 @@ class Standardize(nn.Module):
 
     @torch.no_grad()
     def fit(self, inputs: Tensor) -> None:
-        """Take mean and scale from `inputs`, (rows, *shape), in blocks of rows."""
+        """Learn mean and scale from `inputs`, (rows, *shape), in blocks of rows."""
         total = torch.zeros_like(self.mean, dtype=torch.float64)
         squares = torch.zeros((), dtype=torch.float64, device=self.mean.device)
         for block in inputs.split(8192):
@@ -38,5 +38,5 @@ class Standardize(nn.Module):
         self.scale.copy_(torch.where(deviation > 0, 1 / deviation.clamp(min=1e-30), 1.0))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Standardised inputs, float32."""
+        """Return standardised inputs, float32."""
         return (inputs.float() - self.mean) * self.scale
