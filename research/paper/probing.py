@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.datasets import VectorSet
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.progress import Progress
-from hamtarget.search import Costs, Embeddings, Hits, MultiIndex, unit_int8
+from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex, unit_int8
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 
@@ -28,7 +29,7 @@ _QUERIES = 100
 
 
 def nearest_read(
-    encoder: Encoder,
+    encoder: Encoder | LinearEncoder,
     vectors: VectorSet,
     *,
     substrings: int,
@@ -88,13 +89,15 @@ class ProbedIndex:
         shift: taken from bytes, so that they fit int8; distances stay the same. 0 where nothing is shifted.
     """
 
-    encoder: Encoder
+    encoder: Encoder | LinearEncoder
     index: MultiIndex
     ranking: Ranking
     shift: int
 
     @classmethod
-    def of(cls, encoder: Encoder, vectors: VectorSet, *, substrings: int, ranking: Ranking) -> ProbedIndex:
+    def of(
+        cls, encoder: Encoder | LinearEncoder, vectors: VectorSet, *, substrings: int, ranking: Ranking
+    ) -> ProbedIndex:
         """The base of `vectors` in an index of `substrings` tables.
 
         Vectors to rank by are kept in int8 where they are bytes, without loss, and in float16 otherwise.
@@ -120,7 +123,7 @@ class ProbedIndex:
             self.index.save(path)
             return path.stat().st_size / len(self.index)
 
-    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[Hits, Costs]:
+    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[BatchHits, Costs]:
         """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
         logits = self.encoder.logits(queries)
         rows = queries if self.ranking == "vectors" else unit_int8(logits)
@@ -129,7 +132,9 @@ class ProbedIndex:
         # Everything that is read may be a hit: which rows are compared is up to their asymmetric distance.
         widest = self.encoder.n_bits - 1
         return counted(
-            self.index.probe(logits, budget, radius=widest, comparisons=comparisons, rerank=K, queries=rows, cost=True)
+            self.index.probe_batch(
+                logits, budget, radius=widest, comparisons=comparisons, rerank=K, embedding=rows, cost=True
+            )
         )
 
     def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:

@@ -11,30 +11,41 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from hamtarget.codes import check_codes
+from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
-from hamtarget.search import Hits, pairs_within
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import pairs_within
+from hamtarget.search.requests import Request, check_count
+from hamtarget.search.results import BatchHits, Costs, Hits
 from hamtarget.store.duplicates import close_groups
-from hamtarget.store.filters import Filter
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.items import FIRST_NAMED_ROW, Item
+from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.finding import Finder, Found, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
-from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, find_names, integers, item_of, name_of
+from hamtarget.store.postgres.rows import (
+    ITEM_COLUMNS,
+    ITEM_TABLES,
+    code_of,
+    copy_out,
+    find_names,
+    integers,
+    item_of,
+    name_of,
+)
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
-from hamtarget.store.results import Id, Pair, StoreHit, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.live import StoreIndex
-from hamtarget.store.sqlite.rows import is_direct
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
@@ -44,6 +55,8 @@ T = TypeVar("T")
 _FETCHED_ROWS = 4096
 # Traces of deleted items are kept for so many changes: who follows the store and is further behind reads all of it.
 _KEPT_CHANGES = 10_000
+# A sample of less than one item in so many is drawn from some pages of the table, which hold half as many times more.
+_PAGES_SHARE = 20
 
 
 def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
@@ -103,8 +116,6 @@ class PostgresEngine:
             raise
         self._connections = connections
         self._finder = Finder(self.settings)
-        # An empty index knows what searches there can be.
-        self._empty = self._new_index()
         tell_of_forks(self)
 
     @property
@@ -216,76 +227,72 @@ class PostgresEngine:
             finally:
                 self._writing = None
 
-    def find(
-        self,
-        codes: ArrayLike,
-        radius: int | None,
-        *,
-        limit: int | None,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """Every item within the radius of a code, or of each of several."""
+    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+        """Return the hits of a request for one query."""
+        is_plain = not filter and not request.rerank and not cost and request.logits is None
+        if is_plain and request.radius < self.settings.substrings:
+            quickly = self._read(
+                lambda connection: self._finder.near_one(connection, request.codes[0], request.radius, request.limit)
+            )
+            if quickly is not None:
+                return quickly
+        return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
-        def look(index: StoreIndex) -> Any:
-            return index.search(codes, radius, limit=limit, rerank=rerank, queries=queries, threads=threads)
+    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the hits of a request for any number of queries.
 
-        if radius is not None or limit is not None or rerank is not None or queries is not None or threads != 1:
-            look(self._empty)
-        wanted = check_codes(codes, self.settings.n_bits)
-        within = self.settings.radius if radius is None else int(radius)
-        if rerank is not None:
-            return self._ranked(look, lambda connection: self._finder.within(connection, wanted, within, filter))
-        one = np.ndim(codes) == 1
-        if one and not filter:
-            found_quickly = self._read(lambda connection: self._finder.near_one(connection, wanted[0], within, limit))
-            if found_quickly is not None:
-                return found_quickly
-        found = self._read(lambda connection: self._finder.within(connection, wanted, within, filter))
-        hits = found.hits(len(wanted), limit)
-        return hits[0] if one else hits
+        Raises:
+            InputError: the request is a probe.
+        """
+        check_count(threads, name="threads")
+        if request.logits is not None:
+            raise InputError(
+                f"{self.address} has no index in memory whose buckets could be probed; search it, ask for the nearest, "
+                "or probe a Mirror of it"
+            )
 
-    def find_nearest(
-        self,
-        codes: ArrayLike,
-        k: int,
-        *,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """The nearest items to a code, or to each of several."""
+        def find(connection: Connection) -> Found:
+            return self._finder.find(connection, request, filter, cost=cost)
 
-        def look(index: StoreIndex) -> Any:
-            return index.nearest(codes, k, rerank=rerank, queries=queries, threads=threads)
-
-        look(self._empty)
-        wanted = check_codes(codes, self.settings.n_bits)
-        if rerank is not None:
-            return self._ranked(look, lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        found = self._read_snapshot(lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        hits = found.hits(len(wanted), k)
-        return hits[0] if np.ndim(codes) == 1 else hits
-
-    def _ranked(
-        self, look: Callable[[StoreIndex], Any], find: Callable[[Connection], Found]
-    ) -> StoreQueryHits | StoreHits:
-        """What `look` finds in an index of nothing but the rows that `find` finds."""
-
-        def fetch(connection: Connection) -> tuple[Found, StoreIndex]:
+        def find_with_rows(connection: Connection) -> tuple[Found, MultiIndex]:
             found = find(connection)
             rows = np.unique(found.rows).tolist()
             return found, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
 
-        found, index = self._read_snapshot(fetch)
-        hits = look(index)
-        if isinstance(hits, Hits):
-            return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances, found.names)
-        ids = found.names(np.array([hit[0] for hit in hits], dtype=np.int64)).tolist()
-        return StoreQueryHits(StoreHit(id, *hit[1:]) for id, hit in zip(ids, hits, strict=True))
+        if request.rerank:
+            # What ranks the hits of an index ranks those of an index of nothing but the rows that were found.
+            found, index = self._read_snapshot(find_with_rows)
+            hits = index.find_batch(request, threads=threads, cost=cost).with_names(found.names)
+        else:
+            found = self._read_snapshot(find) if request.is_nearest or cost else self._read(find)
+            hits = found.hits(len(request.codes), request.limit)
+        if found.work is None:
+            return hits
+        comparisons = np.zeros(len(hits), dtype=np.int64) if hits.costs is None else hits.costs.comparisons
+        return hits.with_costs(Costs(found.work.buckets, found.work.candidates, comparisons))
+
+    def sample_codes(self, n: int, seed: int) -> Codes:
+        """Return codes of `n` items drawn at random, or of all."""
+        found = self._read(lambda connection: self._drawn(connection, "code", n, seed))
+        codes = [code_of(code, self.settings.n_bits) for (code,) in found]
+        return np.stack(codes) if codes else np.empty((0, self.settings.n_bits // 8), dtype=np.uint8)
+
+    def sample_ids(self, n: int, seed: int) -> list[Id]:
+        """Return ids of `n` items drawn at random, or of all."""
+        found = self._read(lambda connection: self._drawn(connection, "row", n, seed))
+        return list(self._ids_of(np.array([row for (row,) in found], dtype=np.int64)).values())
+
+    def _drawn(self, connection: Connection, column: str, n: int, seed: int) -> list[tuple[Any, ...]]:
+        """Return a column of `n` items drawn at random, or of all; from a few pages of a large table."""
+        order = "ORDER BY hashint8extended(row, $1::bigint), row LIMIT $2::bigint"
+        n_items = read_n_items(connection)
+        if n_items > _PAGES_SHARE * n:
+            some = f"SELECT {column} FROM items TABLESAMPLE SYSTEM ($3::real) REPEATABLE ($1::double precision) {order}"
+            percent = 100 * _PAGES_SHARE / 2 * n / n_items
+            found = connection.execute(some, [seed, n, percent], binary=True).fetchall()
+            if len(found) == n:
+                return found
+        return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
@@ -328,11 +335,11 @@ class PostgresEngine:
         """How much there is of everything."""
         return self._read(lambda connection: measure(connection, self.settings))
 
-    def _new_index(self) -> StoreIndex:
+    def _new_index(self) -> MultiIndex:
         kept = self.settings
-        return StoreIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
 
-    def _index_of(self, connection: Connection, condition: str = "TRUE") -> StoreIndex:
+    def _index_of(self, connection: Connection, condition: str = "TRUE") -> MultiIndex:
         """An index of all rows, or of those that meet a condition."""
         index = self._new_index()
         for put in copy_out(connection, self.settings, condition):
