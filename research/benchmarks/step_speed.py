@@ -17,16 +17,9 @@ from typing import Any
 import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import (
-    HammingTargetLoss,
-    HashModel,
-    Neighbors,
-    TrainingOptions,
-    TrainingProgress,
-    nearest_neighbors,
-    train,
-)
+from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, TrainingProgress, train
 from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.similarity import nearest_neighbors
 
 N_ITEMS = 100_000
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.learn import CropFlipColor, backbone
+from hamtarget.learn import backbone
 from hamtarget.learn.fitting import torch_device
-from hamtarget.learn.networks.augmentation import Resize
+from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from research.comparators.fine_tuning import FineTuner
 from research.datasets import open_image_data
 from research.paper.image_runs import Run, RunCodes, do_run

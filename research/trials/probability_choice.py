@@ -27,7 +27,8 @@ from hamtarget import codes
 from hamtarget.datasets import fashion_sample
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import Neighbors, nearest_neighbors
+from hamtarget.learn import Neighbors
+from hamtarget.learn.similarity import nearest_neighbors
 from research.paper.encoder_settings import encoder_of
 
 READ = (1000, 2000, 4000, 8000)

@@ -20,16 +20,14 @@
     |   `-- BusyError                the service is overloaded; try again later
     |-- NotFittedError               the encoder has not been fitted yet
     |-- TrainingError                training cannot continue
-    |   `-- CollapseError            nearly all inputs have got one code
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
 
 The text of an error says what was found, what was expected and, where it is not obvious, what to do.
 
 Two warnings tell of results that are probably not what the caller wants:
 
-    HamtargetWarning (UserWarning)
-    |-- CrowdedCodesWarning          many dissimilar inputs have codes within the radius
-    `-- InputRangeWarning            inputs are on another scale than those that were learned from
+    CrowdedCodesWarning (UserWarning)  many dissimilar inputs have codes within the radius
+    InputRangeWarning (UserWarning)    inputs are on another scale than those that were learned from
 
 Example:
     >>> from hamtarget import codes
@@ -45,13 +43,11 @@ from __future__ import annotations
 __all__ = [
     "BusyError",
     "ClosedError",
-    "CollapseError",
     "CorruptFileError",
     "CrowdedCodesWarning",
     "DtypeError",
     "FileError",
     "HamtargetError",
-    "HamtargetWarning",
     "ImageError",
     "InputError",
     "InputRangeWarning",
@@ -167,26 +163,18 @@ class NotFittedError(HamtargetError):
 
 
 class TrainingError(HamtargetError):
-    """Training cannot continue, for instance because the loss is no longer a finite number."""
-
-
-class CollapseError(TrainingError):
-    """Training cannot continue, because nearly all inputs have got one code. The error says what to do."""
+    """Training cannot continue: the loss is no longer a finite number, or nearly all inputs have got one code."""
 
 
 class MissingExtraError(HamtargetError, ImportError):
     """An optional dependency is not installed. The error names the extra to install."""
 
 
-class HamtargetWarning(UserWarning):
-    """Base class of every warning of this package."""
-
-
-class CrowdedCodesWarning(HamtargetWarning):
+class CrowdedCodesWarning(UserWarning):
     """Many dissimilar inputs have codes within the radius, so a search finds too much."""
 
 
-class InputRangeWarning(HamtargetWarning):
+class InputRangeWarning(UserWarning):
     """Inputs are on another scale than those that were learned from, such as 0 to 1 instead of 0 to 255."""
 
 

@@ -12,10 +12,10 @@ from hamtarget.learn import (
     MultiLabels,
     Neighbors,
     TrainingOptions,
-    nearest_neighbors,
     train,
 )
 from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.similarity import nearest_neighbors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 

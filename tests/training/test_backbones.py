@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import CropFlipColor, HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
-from hamtarget.learn.networks.augmentation import Resize
+from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
+from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
 

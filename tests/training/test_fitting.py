@@ -10,7 +10,6 @@ from torch import nn
 
 from hamtarget.datasets import fashion_sample
 from hamtarget.errors import (
-    CollapseError,
     CrowdedCodesWarning,
     InputError,
     InputRangeWarning,
@@ -29,11 +28,11 @@ from hamtarget.learn import (
     ProbingLoss,
     SimilarPairs,
     TrainingOptions,
-    nearest_neighbors,
 )
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
 from hamtarget.learn.objectives import loss_by_word
+from hamtarget.learn.similarity import nearest_neighbors
 
 # Three steps do not tell much apart.
 pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
@@ -374,7 +373,7 @@ def test_a_collapse_stops_the_training(photos):
         training=TrainingOptions(steps=400, batch_size=64),
         device="cpu",
     )
-    with pytest.raises(CollapseError, match="codes have collapsed.*dissimilar_weight.*center='median'.*train longer"):
+    with pytest.raises(TrainingError, match="codes have collapsed.*dissimilar_weight.*center='median'.*train longer"):
         encoder.fit(*photos, progress=told.append)
     assert 100 <= told[-1].step < 400
     assert "not fitted" in repr(encoder)

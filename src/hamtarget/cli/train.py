@@ -15,7 +15,7 @@ import typer
 from hamtarget.cli.terminal.options import AsJson, Key, Seed, Workers
 from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.cli.terminal.progress import progress_on_stderr
-from hamtarget.errors import FileError, HamtargetWarning, InputError
+from hamtarget.errors import CrowdedCodesWarning, FileError, InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,7 +123,8 @@ def train(
         found = "no labels" if data.labels is None else "several labels for an input"
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
 
-    from hamtarget.learn import CropFlipColor, HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
+    from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.objectives import loss_by_word
     from hamtarget.learn.similarity import as_similarity
 
@@ -251,12 +252,12 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
 
 @contextmanager
 def _warnings_as_notes() -> Iterator[None]:
-    """Show the library's warnings as notes on the standard error, after the work; other warnings stay warnings."""
+    """Show warnings about the codes as notes on the standard error, after the work."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", HamtargetWarning)
+        warnings.simplefilter("always", CrowdedCodesWarning)
         yield
     for each in caught:
-        if issubclass(each.category, HamtargetWarning):
+        if issubclass(each.category, CrowdedCodesWarning):
             note(f"hamtarget: {each.message}")
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

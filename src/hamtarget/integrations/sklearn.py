@@ -23,6 +23,8 @@ from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.objectives import Loss
 
+__all__ = ["HashTransformer"]
+
 
 class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learns binary codes of vectors and turns vectors into their bits; its arguments are those of `HashEncoder`.
@@ -127,3 +129,7 @@ def _labels(y: ArrayLike, n_rows: int) -> NDArray[Any]:
             raise InputError("y holds fractions; expected labels: integers or text")
         labels = labels.astype(np.int64)
     return labels.astype(str) if labels.dtype.kind == "O" else labels
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hamtarget.codes import distances
-from hamtarget.errors import CollapseError, CrowdedCodesWarning
+from hamtarget.errors import CrowdedCodesWarning, TrainingError
 from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.similarity import Similarity
 
@@ -51,7 +51,7 @@ class CollapseWatch:
         """Look at the codes of the batch of this step, if it is time to.
 
         Raises:
-            CollapseError: the codes of this batch and of those looked at before have collapsed.
+            TrainingError: the codes of this batch and of those looked at before have collapsed.
         """
         if step % self.every:
             return
@@ -61,7 +61,7 @@ class CollapseWatch:
         within, chance = found["actual_within"], found["chance_within"]
         self.looks.append((within - chance) / (1 - chance))
         if step >= self.first_step and len(self.looks) == _LOOKS and sum(self.looks) / _LOOKS > _COLLAPSED:
-            raise CollapseError(
+            raise TrainingError(
                 f"the codes have collapsed: at step {step:,}, {within:.0%} of the dissimilar pairs of a batch lie "
                 f"within the radius, where random codes would have {chance:.1%}. The loss should keep them apart: "
                 f"{_ADVICE}; for HammingTargetLoss(probability='angle') or a sharpness near 1, use the defaults. To "

@@ -113,7 +113,7 @@ class HashEncoder:
             NotFiniteError: the inputs hold NaN or infinity; the error names the row.
             SimilarityError: no two inputs are similar, or a named marker has too few similar inputs.
             InputError: arguments contradict each other.
-            CollapseError: nearly all inputs have got one code; the error says what to do.
+            TrainingError: nearly all inputs have got one code; the error says what to do.
 
         Warns:
             CrowdedCodesWarning: many dissimilar inputs have got codes within the radius.

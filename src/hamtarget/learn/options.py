@@ -36,7 +36,7 @@ class TrainingOptions:
         checkpoint_every: steps between two checkpoints. None: a twentieth of the steps.
         workers: processes that load a Dataset.
         cuda_graph: replay a step as one CUDA graph where the inputs are on the GPU.
-        stop_on_collapse: stop with a `CollapseError` when nearly all inputs have got one code.
+        stop_on_collapse: stop with a `TrainingError` when nearly all inputs have got one code.
 
     Example:
         >>> TrainingOptions(batch_size=128).steps_for(5000)

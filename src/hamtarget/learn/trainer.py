@@ -65,8 +65,7 @@ def train(
         log: file that gets one JSON line for each record.
 
     Raises:
-        TrainingError: the loss is not finite.
-        CollapseError: nearly all inputs have got one code.
+        TrainingError: the loss is not finite, or nearly all inputs have got one code.
         InputError: `checkpoint` belongs to a run with other options.
     """
     rank, size = world()

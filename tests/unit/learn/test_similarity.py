@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
-from hamtarget.learn import Custom, GroupBatchSampler, Labels, MultiLabels, Neighbors, SimilarPairs, nearest_neighbors
-from hamtarget.learn.similarity import as_similarity
+from hamtarget.learn import GroupBatchSampler, Labels, MultiLabels, Neighbors, SimilarPairs
+from hamtarget.learn.similarity import Custom, as_similarity, nearest_neighbors
 
 N = 40
 
