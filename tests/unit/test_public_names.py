@@ -78,6 +78,7 @@ SURFACE = {
     "hamtarget.items": ["Id", "Item"],
     "hamtarget.learn": [
         "ClassCodes",
+        "CropFlipColor",
         "GroupBatchSampler",
         "HammingTargetLoss",
         "HashEncoder",
@@ -88,7 +89,6 @@ SURFACE = {
         "NetworkOptions",
         "ProbingLoss",
         "SimilarPairs",
-        "Similarity",
         "TrainingOptions",
         "TrainingProgress",
         "backbone",

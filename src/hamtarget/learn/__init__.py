@@ -13,19 +13,21 @@ from hamtarget.learn.encoder import HashEncoder
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.models import shipped_encoder
+from hamtarget.learn.networks.augmentation import CropFlipColor
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.builder import NetworkOptions
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import ClassCodes
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.sampling import GroupBatchSampler
-from hamtarget.learn.similarity import Labels, MultiLabels, Neighbors, Similarity, SimilarPairs
+from hamtarget.learn.similarity import Labels, MultiLabels, Neighbors, SimilarPairs
 from hamtarget.learn.trainer import train
 
 del safetensors, torch
 
 __all__ = [
     "ClassCodes",
+    "CropFlipColor",
     "GroupBatchSampler",
     "HammingTargetLoss",
     "HashEncoder",
@@ -36,7 +38,6 @@ __all__ = [
     "NetworkOptions",
     "ProbingLoss",
     "SimilarPairs",
-    "Similarity",
     "TrainingOptions",
     "TrainingProgress",
     "backbone",
