@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -145,14 +145,13 @@ def train(
     )
     kept = checkpoint or model / CHECKPOINT
     reached = TrainingProgress(steps=training.steps_for(len(data.inputs)))
-    with (
-        progress_on_stderr("Nearest neighbours") as tell_neighbors,
-        progress_on_stderr("Learning") as tell,
-        _warnings_as_notes(),
-    ):
+    with _warnings_as_notes(), progress_on_stderr("Learning") as tell, ExitStack() as finding:
+        tell_neighbors = finding.enter_context(progress_on_stderr("Nearest neighbours"))
 
         def show(progress: TrainingProgress) -> None:
             nonlocal reached
+            # One bar at a time.
+            finding.close()
             reached = progress
             tell(progress.step, progress.steps, note=f"loss {progress.loss:.3f}")
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from hamtarget.codes import from_logits
 from hamtarget.errors import ShapeError, SimilarityError
 from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.collapse import warn_if_crowded
@@ -22,7 +23,7 @@ from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.builder import Network, NetworkOptions, build_model, network_choice
 from hamtarget.learn.networks.class_pull import ClassPull
-from hamtarget.learn.networks.head import HashHead, HashModel
+from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.networks.standardize import Standardize
 from hamtarget.learn.objectives import ClassCodes, Loss, chosen_loss, trainable_loss
 from hamtarget.learn.options import TrainingOptions
@@ -112,9 +113,11 @@ def fit_encoder(
     )
     if fitted.radius is not None:
         some = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed))[:_JUDGED]
-        codes = HashHead.codes(torch.from_numpy(fitted.logits(learned[some.to(place)]))).numpy()
+        some = some.to(place)
+        # A sample need not have the whole range.
+        logits = replace(fitted, input_range=None).logits(learned[some])
         radius = fitted.radius if isinstance(fitted.radius, int) else min(fitted.radius)
-        warn_if_crowded(codes, some, similarity, radius)
+        warn_if_crowded(from_logits(logits), some, similarity.to(place), radius)
     return fitted
 
 
