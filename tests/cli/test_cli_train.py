@@ -11,7 +11,7 @@ from hamtarget import MultiIndex
 from hamtarget.cli.main import app
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
-from hamtarget.errors import CrowdedCodesWarning, InputError, MissingExtraError
+from hamtarget.errors import CrowdedCodesWarning, InputError, MissingExtraError, TrainingError
 from hamtarget.evaluation.report import Evaluation, NearestRows, draw_evaluation, expected_recall
 from hamtarget.learn import ClassCodes, HashEncoder, NetworkOptions, TrainingOptions
 from hamtarget.search import planning
@@ -130,7 +130,7 @@ def test_what_cannot_be_learned_from(vectors, tmp_path):
     for arguments, text in (
         (["few.npz"], "80 labels for 90 vectors"),
         (["none.npz"], "no two inputs have the same label"),
-        (["absent.npy"], "not there"),
+        (["absent.npy"], "absent.npy does not exist"),
         (["rows.npy", "--steps", "5", "--epochs", "1"], "--steps and --epochs are given"),
         (["rows.npy", "--epochs", "0"], "--epochs is 0"),
         (["rows.npy", "--bits", "12", *FAST], "n_bits is 12"),
@@ -198,6 +198,21 @@ def test_codes_that_find_everything_are_told_of(tmp_path, photos):
     table.write_text("\n".join(f"{photos}/disc/{k:02}.png,{k // 6}{k % 6 // 3};a{k // 6}" for k in range(12)))
     result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments)
     assert "of the dissimilar pairs lie within the radius" in last_line(result)
+
+
+def test_a_collapse_leaves_no_checkpoint_behind(vectors, monkeypatch):
+    from hamtarget.learn.collapse import CollapseWatch
+
+    def collapsed(self, step, terms):
+        if step == 40:
+            raise TrainingError("the codes have collapsed")
+
+    monkeypatch.setattr(CollapseWatch, "look", collapsed)
+    settings = ["--steps", "60", "--batch-size", "16", "--width", "4", "--device", "cpu"]
+    result = run("train", vectors / "rows.npz", "--model", vectors / "model", *settings)
+    assert result.exit_code == 2
+    assert last_line(result).startswith("hamtarget: the codes have collapsed (options: --dissimilar-weight")
+    assert list((vectors / "model").iterdir()) == []
 
 
 def test_balanced_bits_and_augmented_images(photos, tmp_path):

@@ -101,6 +101,8 @@ def test_any_numbers_are_taken(dtype):
     assert quick(8, 1).fit(inputs, labels).encode(inputs).shape == (200, 1)
 
 
+# Two steps do not tell much apart.
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 @pytest.mark.parametrize("shape", [(9, 9), (1, 9, 9), (3, 8, 8)])
 def test_images_are_taken(shape):
     random = np.random.default_rng(0)

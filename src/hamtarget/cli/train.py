@@ -15,7 +15,7 @@ import typer
 from hamtarget.cli.terminal.options import AsJson, Key, Seed, Workers
 from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.cli.terminal.progress import progress_on_stderr
-from hamtarget.errors import CrowdedCodesWarning, FileError, InputError
+from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hamtarget.learn import HashEncoder, TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
+# How the library's advice is followed on the command line.
+_OPTIONS = "(options: --dissimilar-weight, --center median, --epochs, --bits, --radius)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +169,11 @@ def train(
             )
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(_after_interrupt(kept)) from interrupt
+        except TrainingError as error:
+            # Such a run is not worth resuming, and would be in the way of one with other options.
+            if checkpoint is None:
+                kept.unlink(missing_ok=True)
+            raise TrainingError(f"{error} {_OPTIONS}") from error
     encoder.save(model)
     exported = onnx and _export(encoder, model)
     if checkpoint is None:
@@ -257,7 +264,7 @@ def _warnings_as_notes() -> Iterator[None]:
         yield
     for each in caught:
         if issubclass(each.category, CrowdedCodesWarning):
-            note(f"hamtarget: {each.message}")
+            note(f"hamtarget: {each.message} {_OPTIONS}")
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
