@@ -20,7 +20,15 @@ from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import ClassCodes
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.sampling import GroupBatchSampler
-from hamtarget.learn.similarity import Labels, MultiLabels, Neighbors, SimilarPairs
+from hamtarget.learn.similarity import (
+    Custom,
+    Labels,
+    MultiLabels,
+    Neighbors,
+    Similarity,
+    SimilarPairs,
+    nearest_neighbors,
+)
 from hamtarget.learn.trainer import train
 
 del safetensors, torch
@@ -28,6 +36,7 @@ del safetensors, torch
 __all__ = [
     "ClassCodes",
     "CropFlipColor",
+    "Custom",
     "GroupBatchSampler",
     "HammingTargetLoss",
     "HashEncoder",
@@ -38,9 +47,11 @@ __all__ = [
     "NetworkOptions",
     "ProbingLoss",
     "SimilarPairs",
+    "Similarity",
     "TrainingOptions",
     "TrainingProgress",
     "backbone",
+    "nearest_neighbors",
     "shipped_encoder",
     "train",
 ]
