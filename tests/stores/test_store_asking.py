@@ -162,7 +162,7 @@ def test_a_database_says_why_it_cannot_be_probed(postgres_stores):
 
 
 def test_a_mirror_probes_as_an_index_does(postgres_stores, index):
-    from hamtarget.store.postgres import Mirror
+    from hamtarget.store import Mirror
 
     with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS)

@@ -73,7 +73,7 @@ SURFACE = {
     "hamtarget.filters": ["Filter", "Range"],
     "hamtarget.integrations.sklearn": ["HashTransformer"],
     "hamtarget.integrations.spark": ["check_codes", "encode", "near_duplicates", "radius_join"],
-    "hamtarget.items": ["Id", "Item"],
+    "hamtarget.items": ["Item"],
     "hamtarget.learn": [
         "BatchLoss",
         "Custom",
@@ -109,20 +109,16 @@ SURFACE = {
         "unit_int8",
     ],
     "hamtarget.serve": ["ServiceSettings", "create_app", "run"],
-    "hamtarget.store": ["Id", "Item", "Pair", "Range", "Store", "StoreReport", "StoreStats"],
+    "hamtarget.store": ["Item", "Mirror", "Pair", "Range", "Store", "StoreReport", "StoreStats"],
 }
 
 # Modules whose surface is still being rebuilt: their names above are the plan, and are not compared yet. Empty this set
 # when the rooms are merged, and correct the lists above to what was agreed.
 NOT_YET = {
     "hamtarget.client",
-    "hamtarget.filters",
     "hamtarget.integrations.sklearn",
-    "hamtarget.items",
     "hamtarget.learn",
-    "hamtarget.search",
     "hamtarget.serve",
-    "hamtarget.store",
 }
 SETTLED = sorted(set(SURFACE) - NOT_YET)
 

@@ -27,6 +27,11 @@ class Hit(NamedTuple):
     embedding_distance: float | None = None
     """Distance of the embeddings, where hits were re-ranked by it."""
 
+    def __repr__(self) -> str:
+        """Return the fields in a line, without an embedding distance that there is not."""
+        ranked = "" if self.embedding_distance is None else f", embedding_distance={self.embedding_distance:.6g}"
+        return f"Hit(id={self.id!r}, distance={self.distance}{ranked})"
+
 
 class Cost(NamedTuple):
     """Work that one query took."""
@@ -142,6 +147,14 @@ class BatchHits:
     def with_names(self, names: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Self:
         """Return the same hits with ids that `names` gives."""
         return replace(self, names=names)
+
+
+def bytes_in_words(n_bytes: int) -> str:
+    """Return a number of bytes as people write it: 1.5 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes} bytes"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.search import Embeddings, unit_int8
+from hamtarget.search.embeddings import Embeddings
 
 
 def one_input(encoder: TrainedEncoder, query: Any) -> NDArray[Any]:
@@ -90,11 +90,7 @@ def embeddings_of(logits: NDArray[np.float32], embeddings: Embeddings) -> NDArra
             f"the store keeps embeddings of {embeddings.n_dims} numbers, the encoder makes some of {logits.shape[1]}; "
             "pass the embeddings with the inputs"
         )
-    if embeddings.dtype == "int8":
-        return unit_int8(logits)
-    lengths = np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), np.float32(1e-12))
-    scaled: NDArray[Any] = (logits / lengths).astype(embeddings.dtype)
-    return scaled
+    return embeddings.of_logits(logits)
 
 
 def _is_picture(value: Any) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.cli.inputs.records import Record
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.search import Embeddings, unit_int8
+from hamtarget.search import Embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +92,7 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
     for record in encoded.records:
         if record.code is not None:
             raise InputError(f"{record.id!r} is a code; the store keeps embeddings too: give the image or vector")
-    if kind.dtype == "int8":
-        return unit_int8(encoded.logits)
-    lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
-    scaled: NDArray[Any] = (encoded.logits / np.maximum(lengths, np.float32(1e-12))).astype(kind.dtype)
-    return scaled
+    return kind.of_logits(encoded.logits)
 
 
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:

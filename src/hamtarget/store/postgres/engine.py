@@ -60,7 +60,7 @@ _PAGES_SHARE = 20
 
 
 def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
-    """Nothing; the address then is that of an empty store.
+    """Create an empty store at an address.
 
     Raises:
         FileError: there is something already. ServerError, and its kind: the server cannot be reached, or refuses.
@@ -84,16 +84,16 @@ def _encoder_files(encoder: TrainedEncoder) -> dict[str, bytes]:
 
 
 class PostgresEngine:
-    """A `Backend` in a PostgreSQL database.
+    """A store in a PostgreSQL database, held open.
 
     Attributes:
         address: where the store is.
-        read_only: whether it was opened for reading only.
-        settings: what the store was made for.
+        read_only: True if it was opened for reading only.
+        settings: those that the store was created with.
     """
 
     def __init__(self, text: str, *, read_only: bool) -> None:
-        """The store at an address.
+        """Open the store at an address.
 
         Raises:
             FileError: there is no store. ServerError, and its kind: the server cannot be reached, or refuses.
@@ -124,7 +124,7 @@ class PostgresEngine:
         return str(self.address)
 
     def close(self) -> None:
-        """Nothing; the connections are closed."""
+        """Close the connections."""
         if self._unusable:
             return
         with self._write_lock:
@@ -135,13 +135,13 @@ class PostgresEngine:
                 shutil.rmtree(self._encoder_folder, ignore_errors=True)
 
     def after_fork(self) -> None:
-        """Nothing; in a process that was forked from this one, the store cannot be used."""
+        """Make the store unusable in a process that was forked from this one."""
         self._unusable = self._unusable or (
             "was opened by the process that this one was forked from; open the store again"
         )
 
     def check_open(self) -> None:
-        """Nothing, if the store is open and was opened by this process.
+        """Check that the store is open and was opened by this process.
 
         Raises:
             ClosedError: it is not.
@@ -150,12 +150,17 @@ class PostgresEngine:
             raise ClosedError(f"{self.address} {self._unusable}")
 
     @property
+    def memory(self) -> int:
+        """0, because the index is the server's."""
+        return 0
+
+    @property
     def sequence(self) -> int:
         """Number of the last change."""
         return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
 
     def open_encoder(self) -> TrainedEncoder:
-        """The encoder that was saved with the store."""
+        """Open the encoder that was saved with the store."""
         files = self._read(lambda connection: connection.execute("SELECT name, content FROM encoder").fetchall())
         if self._encoder_folder is None:
             self._encoder_folder = tempfile.mkdtemp(prefix="hamtarget-encoder-")
@@ -172,7 +177,7 @@ class PostgresEngine:
         return open_encoder(folder)
 
     def count(self, filter: Filter | None) -> int:
-        """Number of items that pass."""
+        """Return the number of items that pass."""
         if not filter:
             return self._read(read_n_items)
         condition, parameters = where(filter, 1)
@@ -180,7 +185,7 @@ class PostgresEngine:
         return int(self._read(lambda connection: connection.execute(sql, parameters).fetchall())[0][0])
 
     def get(self, ids: list[Id]) -> list[Item | None]:
-        """The items of these ids."""
+        """Return the items of these ids."""
         rows = [id for id in ids if is_direct(id)]
         names = [name_of(id) for id in ids if not is_direct(id)]
         sql = f"""
@@ -195,7 +200,7 @@ class PostgresEngine:
         return [found.get(id) for id in ids]
 
     def scan(self, filter: Filter | None) -> Iterator[Item]:
-        """All items that pass."""
+        """Yield all items that pass."""
         self.check_open()
         condition, parameters = where(filter or {}, 1)
         sql = f"SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE {condition} ORDER BY i.row"
@@ -209,7 +214,7 @@ class PostgresEngine:
 
     @contextmanager
     def write(self) -> Iterator[PostgresWriting]:
-        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         self._check_writable()
         with self._write_lock:
             self.check_open()
@@ -295,7 +300,7 @@ class PostgresEngine:
         return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
-        """All pairs within the radius."""
+        """Yield all pairs within the radius."""
         index = self._read_snapshot(self._index_of)
         for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress):
             ids = self._ids_of(np.concatenate((a, b)))
@@ -304,7 +309,7 @@ class PostgresEngine:
                     yield Pair(ids[row_a], ids[row_b], distance)
 
     def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
-        """Items that steps within the radius connect."""
+        """Return groups of items that steps within the radius connect."""
         index = self._read_snapshot(self._index_of)
         groups = close_groups(index, radius, threads=threads, progress=progress)
         if not groups:
@@ -314,7 +319,7 @@ class PostgresEngine:
         return [group for group in named if len(group) > 1]
 
     def compact(self) -> None:
-        """Nothing; searches need not look into the table itself, and old traces of deleted items are gone."""
+        """Vacuum the tables, so that searches need only the B-trees, and remove old traces of deleted items."""
         self._check_writable()
         with self._write_lock:
             self._check_between_transactions("compact")
@@ -328,11 +333,11 @@ class PostgresEngine:
                     connection.execute(f"VACUUM (ANALYZE) {table}")
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
-        """What is wrong, if anything."""
+        """Check the tables against each other, and report what is wrong."""
         return self._read_snapshot(lambda connection: inspect(connection, self.settings, progress=progress))
 
     def stats(self) -> StoreStats:
-        """How much there is of everything."""
+        """Return how much there is of everything."""
         return self._read(lambda connection: measure(connection, self.settings))
 
     def _new_index(self) -> MultiIndex:
@@ -340,14 +345,14 @@ class PostgresEngine:
         return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
 
     def _index_of(self, connection: Connection, condition: str = "TRUE") -> MultiIndex:
-        """An index of all rows, or of those that meet a condition."""
+        """Return an index of all rows, or of those that meet a condition."""
         index = self._new_index()
         for put in copy_out(connection, self.settings, condition):
             index.add(put.rows, put.codes, put.embeddings)
         return index
 
     def _ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
-        """Ids by row, without those that have been deleted and had names."""
+        """Return ids by row, without those that have been deleted and had names."""
         distinct = np.unique(rows).tolist()
         named = [row for row in distinct if row >= FIRST_NAMED_ROW]
         found: dict[int, Id] = {row: row for row in distinct if row < FIRST_NAMED_ROW}
