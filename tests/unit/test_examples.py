@@ -4,6 +4,7 @@ import doctest
 import importlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hamtarget
@@ -37,6 +38,10 @@ def test_examples(module, tmp_path, monkeypatch):
     # A lazy package shows in dir() what other modules define; the finder leaves out what is not the module's own.
     examples = [test for test in doctest.DocTestFinder(exclude_empty=True).find(code, module) if test.examples]
     for example in examples:
+        source = "".join(step.source for step in example.examples)
+        # As in numpy's own examples, readers know where np comes from, and where the package's first names do.
+        known = {name: getattr(hamtarget, name) for name in hamtarget.__all__ if name in source}
+        example.globs = {"np": np, **known, **example.globs}
         runner.run(example, out=report.append)
     assert examples, f"{module} holds >>> outside of a docstring that doctest finds"
     assert not report, "".join(report)
