@@ -192,7 +192,7 @@ class CodeIndex:
             ShapeError: the code does not have `n_bits` bits, or the embedding has another shape than expected.
             NotFiniteError: the embedding holds NaN or infinity.
         """
-        wanted = one_code(code, self.n_bits)
+        wanted = one_code(code, self.n_bits, instead="search_batch")
         if embedding is not None:
             embedding = one_embedding(embedding)
         request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
@@ -225,7 +225,7 @@ class CodeIndex:
         Raises:
             As `search`.
         """
-        wanted = many_codes(codes, self.n_bits)
+        wanted = many_codes(codes, self.n_bits, instead="search")
         request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
         return self.find_batch(request, threads=threads, cost=cost)
 
@@ -260,7 +260,7 @@ class CodeIndex:
         Raises:
             As `search`.
         """
-        wanted = one_code(code, self.n_bits)
+        wanted = one_code(code, self.n_bits, instead="nearest_batch")
         request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding))
         return self.find_one(request, cost=cost)
 
@@ -276,7 +276,7 @@ class CodeIndex:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest rows of each of a batch of codes; see `nearest` and `search_batch`."""
-        wanted = many_codes(codes, self.n_bits)
+        wanted = many_codes(codes, self.n_bits, instead="nearest")
         request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding)
         return self.find_batch(request, threads=threads, cost=cost)
 

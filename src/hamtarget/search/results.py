@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
@@ -147,6 +147,26 @@ class BatchHits:
     def with_names(self, names: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Self:
         """Return the same hits with ids that `names` gives."""
         return replace(self, names=names)
+
+
+def join_hits(parts: Sequence[BatchHits]) -> BatchHits:
+    """Return the hits of one or more batches, of the same kind of search, as those of one batch; ids are rows."""
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    ranked = [part.embedding_distances for part in parts if part.embedding_distances is not None]
+    costs = [part.costs for part in parts if part.costs is not None]
+    return BatchHits(
+        np.concatenate(([0], np.cumsum(counts))),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+        np.concatenate(ranked) if ranked else None,
+        Costs(
+            np.concatenate([cost.buckets for cost in costs]),
+            np.concatenate([cost.candidates for cost in costs]),
+            np.concatenate([cost.comparisons for cost in costs]),
+        )
+        if costs
+        else None,
+    )
 
 
 def bytes_in_words(n_bytes: int) -> str:

@@ -70,7 +70,9 @@ def batch_of_rows(
         raise InputError("codes and inputs are both given or both missing; give one of them")
     if codes is None:
         trained = encoder()
-        codes, made = encode(trained, many_inputs(trained, inputs), settings.embeddings if embeddings is None else None)
+        codes, made = encode(
+            trained, many_inputs(trained, inputs, instead="put"), settings.embeddings if embeddings is None else None
+        )
         embeddings = made if embeddings is None else embeddings
     rows = check_codes(codes, settings.n_bits)
     if len(checked) != len(rows):
@@ -103,7 +105,7 @@ def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], it
         trained = encoder()
         kind = settings.embeddings if any(embeddings[place] is None for place in places) else None
         inputs = [items[place].input for place in places]
-        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs), kind)
+        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs, instead="put"), kind)
         for made, place in enumerate(places):
             codes[place] = made_codes[made]
             if embeddings[place] is None and made_embeddings is not None:

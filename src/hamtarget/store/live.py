@@ -43,11 +43,11 @@ class LiveIndex:
         index: the rows.
         names: ids of rows, as far as they are known; what is known stays known.
         sequence: number of the last change in it.
-        has_names: whether a row may have an id other than its number.
-        is_saved: whether the database names a file that holds all of it.
-        is_rebuilt: whether it was made from the rows, and not from such a file.
+        has_names: True if a row may have an id other than its number.
+        is_saved: True if the database names a file that holds all of it.
+        is_rebuilt: True if it was made from the rows, and not from such a file.
         version: odd while a change is being made, or was interrupted; other than before when it is done.
-        is_torn: whether an interrupt left it in the middle of a change.
+        is_torn: True if an interrupt left it in the middle of a change.
         lock: held while changes are made.
     """
 

@@ -1,4 +1,4 @@
-"""Payloads: what may be in them, and how they become JSON."""
+"""Payloads: checks of their content, and their way to JSON."""
 
 from __future__ import annotations
 

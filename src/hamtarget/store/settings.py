@@ -14,7 +14,7 @@ from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.multi import MultiIndex
 
 Durability = Literal["full", "os"]
-"""What a put waits for: the disk, or the operating system only."""
+"""A put waits for the disk ("full"), or for the operating system only ("os")."""
 
 _CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.

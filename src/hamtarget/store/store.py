@@ -91,7 +91,7 @@ class Store:
 
         Args:
             path: a folder that is not there yet, or is empty; or an address whose schema is so.
-            encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
+            encoder: turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
             radius: that of searches that do not name one; the encoder's by default, or 2.
             substrings: number of tables of the index; radius + 1 by default.
@@ -283,7 +283,7 @@ class Store:
         Args:
             ids: (rows,) of strings or integers.
             codes: (rows, n_bits / 8) of packed uint8, or else
-            inputs: what the store's encoder takes, a batch of them.
+            inputs: a batch of inputs of the store's encoder.
             embeddings: (rows, n_dims), where the store keeps embeddings; those of the encoder by default.
             payloads: a JSON object or None for each row.
 
@@ -381,14 +381,18 @@ class Store:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
         if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank)
+            code, embedding = self._encode_one(query, code, embedding, rerank, instead="search_batch")
         elif code is None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         if embedding is not None:
             embedding = one_embedding(embedding)
         requests = self._requests
         request = requests.search(
-            one_code(code, requests.n_bits), radius, limit=limit, rerank=rerank, embedding=embedding
+            one_code(code, requests.n_bits, instead="search_batch"),
+            radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=embedding,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -421,7 +425,7 @@ class Store:
         Raises:
             As `search`.
         """
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
@@ -436,13 +440,24 @@ class Store:
         embedding: ArrayLike | None = None,
         cost: bool = False,
     ) -> Hits:
-        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`."""
+        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`.
+
+        Example:
+            >>> import numpy as np
+            >>> with Store.create("near", n_bits=64) as store:
+            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            ...     store.nearest(code=np.zeros(8, dtype=np.uint8), k=2)
+            Hits(2 hits: Hit(id='a', distance=0), Hit(id='b', distance=3))
+        """
         if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank)
+            code, embedding = self._encode_one(query, code, embedding, rerank, instead="nearest_batch")
         elif code is None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         request = self._requests.nearest(
-            one_code(code, self._requests.n_bits), k, rerank=rerank, embedding=one_embedding(embedding)
+            one_code(code, self._requests.n_bits, instead="nearest_batch"),
+            k,
+            rerank=rerank,
+            embedding=one_embedding(embedding),
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -459,7 +474,7 @@ class Store:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`."""
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
@@ -479,6 +494,16 @@ class Store:
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
 
+        In PostgreSQL, a bucket holds one value of one substring, and no neighbouring values: where there are few rows,
+        most buckets are empty, and a larger budget is needed for the same hits.
+
+        Example:
+            >>> import numpy as np
+            >>> with Store.create("likely", n_bits=64, radius=2) as store:
+            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            ...     [hit.id for hit in store.probe(logits=np.full(64, -1.0), budget=100, radius=63)]
+            ['a', 'b']
+
         Args:
             query: one input that the encoder takes, or else
             logits: of the query, (n_bits,). For several queries see `probe_batch`.
@@ -492,13 +517,13 @@ class Store:
             cost: as in `search`.
 
         Raises:
-            InputError, and its kinds: as `search`; also where the store is in PostgreSQL and has no index in memory.
+            As `search`.
         """
         if (query is None) == (logits is None):
             raise InputError(_ONE_OF_BOTH.format("logits"))
         vectors = one_embedding(embedding)
         if logits is None:
-            made = self.encoder.logits(one_input(self.encoder, query))
+            made = self.encoder.logits(one_input(self.encoder, query, instead="probe_batch"))
             vectors = self._own_embedding(made, rerank) if vectors is None else vectors
         else:
             made = one_row_of_logits(logits, self.n_bits)
@@ -526,7 +551,7 @@ class Store:
         if (queries is None) == (logits is None):
             raise InputError(_ONE_OF_BOTH.format("logits"))
         if logits is None:
-            made = self.encoder.logits(many_inputs(self.encoder, queries))
+            made = self.encoder.logits(many_inputs(self.encoder, queries, instead="probe"))
             embedding = self._own_embedding(made, rerank) if embedding is None else embedding
         else:
             made = many_rows_of_logits(logits, self.n_bits)
@@ -585,25 +610,25 @@ class Store:
         return self._engine.stats()
 
     def _encode_one(
-        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
     ) -> tuple[ArrayLike, ArrayLike | None]:
         """Return the code of a query and, if hits are to be re-ranked, its embedding."""
         if code is not None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         kind = None if rerank is None or embedding is not None else self.embeddings
-        codes, made = encode(self.encoder, one_input(self.encoder, query), kind)
+        codes, made = encode(self.encoder, one_input(self.encoder, query, instead=instead), kind)
         return codes[0], embedding if made is None else made[0]
 
     def _encode_many(
-        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
     ) -> tuple[Codes, ArrayLike | None]:
         """Return the codes of a batch of queries and, if hits are to be re-ranked, their embeddings."""
         if (queries is None) == (codes is None):
             raise InputError(_ONE_OF_BOTH.format("codes"))
         if codes is not None:
-            return many_codes(codes, self.n_bits), embedding
+            return many_codes(codes, self.n_bits, instead=instead), embedding
         kind = None if rerank is None or embedding is not None else self.embeddings
-        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries), kind)
+        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries, instead=instead), kind)
         return made_codes, embedding if made is None else made
 
     def _own_embedding(self, logits: NDArray[np.float32], rerank: int | None) -> NDArray[Any] | None:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,15 +24,16 @@ from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
-from hamtarget.search.results import BatchHits, Costs, Hits
+from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.finding import Finder, Found, read_n_items
+from hamtarget.store.postgres.finding import Finder, Found, id_array, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
+from hamtarget.store.postgres.probing import Probed, probe
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
     ITEM_TABLES,
@@ -244,17 +246,10 @@ class PostgresEngine:
         return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries.
-
-        Raises:
-            InputError: the request is a probe.
-        """
+        """Return the hits of a request for any number of queries."""
         check_count(threads, name="threads")
         if request.logits is not None:
-            raise InputError(
-                f"{self.address} has no index in memory whose buckets could be probed; search it, ask for the nearest, "
-                "or probe a Mirror of it"
-            )
+            return self._probe(request, filter, cost=cost)
 
         def find(connection: Connection) -> Found:
             return self._finder.find(connection, request, filter, cost=cost)
@@ -275,6 +270,41 @@ class PostgresEngine:
             return hits
         comparisons = np.zeros(len(hits), dtype=np.int64) if hits.costs is None else hits.costs.comparisons
         return hits.with_costs(Costs(found.work.buckets, found.work.candidates, comparisons))
+
+    def _probe(self, request: Request, filter: Filter | None, *, cost: bool) -> BatchHits:
+        """Return the hits of a probe for any number of queries."""
+
+        def probe_all(connection: Connection) -> BatchHits:
+            if not len(request.codes):
+                return self._new_index().find_batch(request, cost=cost)
+            n_items = read_n_items(connection)
+            parts = [
+                self._probe_one(connection, request.of(number), filter, n_items) for number in range(len(request.codes))
+            ]
+            hits = join_hits(parts)
+            named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
+            return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
+
+        hits = self._read_snapshot(probe_all)
+        return hits if cost else hits.with_costs(None)
+
+    def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> BatchHits:
+        """Return the hits of one query among the rows that its budget leads to, ranked by an index of these."""
+        if request.budget >= n_items:
+            # So much finds exactly what a search does.
+            found = self._finder.find(connection, request._replace(logits=None), None, cost=True)
+            probed = Probed(np.unique(found.rows), *found.total_work())
+        else:
+            probed = probe(connection, self.settings, request)
+        condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
+        if filter:
+            passing, parameters = where(filter, 1)
+            rows = connection.execute(f"SELECT row FROM items WHERE {condition} AND {passing}", parameters).fetchall()
+            condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
+        index = self._index_of(connection, condition)
+        hits = index.find_batch(request._replace(budget=max(request.budget, len(index))), cost=True)
+        comparisons = np.zeros(1, dtype=np.int64) if hits.costs is None else hits.costs.comparisons
+        return hits.with_costs(Costs(np.array([probed.buckets]), np.array([probed.candidates]), comparisons))
 
     def sample_codes(self, n: int, seed: int) -> Codes:
         """Return codes of `n` items drawn at random, or of all."""

@@ -100,11 +100,11 @@ class Found:
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return ids of rows that are among these."""
-        if not len(rows) or rows.max() < FIRST_NAMED_ROW:
-            return rows
-        found = np.empty(len(rows), dtype=object)
-        found[:] = [row if row < FIRST_NAMED_ROW else self.ids[row] for row in rows.tolist()]
-        return found
+        return id_array(self.ids, rows)
+
+    def total_work(self) -> tuple[int, int]:
+        """Return buckets and candidates of all queries; 0 if they were not counted."""
+        return (0, 0) if self.work is None else (int(self.work.buckets.sum()), int(self.work.candidates.sum()))
 
 
 class Finder:
@@ -225,6 +225,15 @@ class Finder:
             self._has_names = True
             return self._fetch(connection, sql, parameters)
         return found
+
+
+def id_array(ids: dict[int, Id], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the ids of rows: the rows themselves, or an array of objects if any of them has a name in `ids`."""
+    if not len(rows) or rows.max() < FIRST_NAMED_ROW:
+        return rows
+    found = np.empty(len(rows), dtype=object)
+    found[:] = [row if row < FIRST_NAMED_ROW else ids[row] for row in rows.tolist()]
+    return found
 
 
 def read_n_items(connection: Connection) -> int:

@@ -1,4 +1,4 @@
-"""Looking into a store in PostgreSQL: how much there is, and whether its tables and indexes agree with each other."""
+"""A look into a store in PostgreSQL: its sizes, and checks that its tables and indexes agree with each other."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Mirror:
         cost: bool = False,
     ) -> Hits:
         """Find every item within `radius` bits of a code, nearest first; see `Store.search`."""
-        wanted = one_code(code, self._requests.n_bits)
+        wanted = one_code(code, self._requests.n_bits, instead="search_batch")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding))
         return self._find_one(request, cost=cost)
 
@@ -134,7 +134,7 @@ class Mirror:
         cost: bool = False,
     ) -> BatchHits:
         """Find every item within `radius` bits of each of a batch of codes; see `Store.search_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits)
+        wanted = many_codes(codes, self._requests.n_bits, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
         return self._find_batch(request, threads=threads, cost=cost)
 
@@ -148,7 +148,7 @@ class Mirror:
         cost: bool = False,
     ) -> Hits:
         """Find the `k` nearest items exactly; see `Store.nearest`."""
-        wanted = one_code(code, self._requests.n_bits)
+        wanted = one_code(code, self._requests.n_bits, instead="nearest_batch")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding))
         return self._find_one(request, cost=cost)
 
@@ -163,7 +163,7 @@ class Mirror:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of codes; see `Store.nearest_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits)
+        wanted = many_codes(codes, self._requests.n_bits, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
         return self._find_batch(request, threads=threads, cost=cost)
 

@@ -8,6 +8,7 @@ that several substrings lead to is reported by the first of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb
@@ -57,11 +58,18 @@ def flips_of(n_bits: int, substrings: int, radius: int) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _flips(length: int, share: int) -> str:
-    masks = (
-        sum(1 << place for place in places)
-        for flipped in range(share + 1)
-        for places in combinations(range(length), flipped)
+    return flips_as_array(
+        [
+            sum(1 << place for place in places)
+            for flipped in range(share + 1)
+            for places in combinations(range(length), flipped)
+        ],
+        length,
     )
+
+
+def flips_as_array(masks: Sequence[int], length: int) -> str:
+    """Return flips of a substring as an array of PostgreSQL; the first of its `length` bits is a mask's highest."""
     if substring_type(length).startswith("bit"):
         return "{" + ",".join(f"{mask:0{length}b}" for mask in masks) + "}"
     # The highest bit of an integer is its sign.

@@ -1,4 +1,4 @@
-"""Looking into a store: how much there is, and whether database, checksums, rows and index are as they should be."""
+"""A look into a store in a folder: its sizes, and checks of database, checksums, rows and index."""
 
 from __future__ import annotations
 
