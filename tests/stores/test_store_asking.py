@@ -152,21 +152,32 @@ def test_a_store_without_embeddings_ranks_a_probe_by_logits(folder_stores):
         assert found == index.probe(LOGITS[0], 10**6, radius=31, rerank=5)
 
 
-def naive_probe(logits, budget, radius):
+def naive_probe(logits, budget, radius, substrings):
     """Ids and distances of the rows within a radius that a budget reads, and what was read: by a loop over buckets."""
     bits, wanted = unpack(CODES, 32), logits > 0
     buckets = []
-    for start, stop in substring_bounds(32, 4):
-        for flips in itertools.product([0, 1], repeat=stop - start):
+    for start, end in substring_bounds(32, substrings):
+        # About as many buckets as a quarter of the rows, or half of them.
+        stop = start + 8
+        for flips in itertools.product([0, 1], repeat=8):
             cost = float(np.abs(logits[start:stop]).astype(float) @ np.array(flips))
             value = wanted[start:stop] ^ np.array(flips, dtype=bool)
-            buckets.append((cost, np.flatnonzero((bits[:, start:stop] == value).all(axis=1)).tolist()))
+            rows = np.flatnonzero((bits[:, start:stop] == value).all(axis=1)).tolist()
+            buckets.append(
+                (
+                    cost,
+                    sorted(
+                        rows,
+                        key=lambda row, ends=(start, end): (bits[row, slice(*ends)].tolist(), bits[row].tolist(), row),
+                    ),
+                )
+            )
     buckets.sort(key=lambda bucket: bucket[0])
     read, n_buckets, left = [], 0, budget
     for _, rows in buckets:
         if left <= 0:
             break
-        here = sorted(rows, key=lambda row: (bits[row].tolist(), row))[:left]
+        here = rows[:left]
         read += here
         n_buckets += 1
         left -= max(1, len(here))
@@ -175,14 +186,15 @@ def naive_probe(logits, budget, radius):
     return [(row, distance) for distance, row in hits], (n_buckets, len(read))
 
 
-def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores):
-    with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
+@pytest.mark.parametrize("radius", [1, 2, 3])
+def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores, radius):
+    with postgres_stores.create(n_bits=32, radius=radius, embeddings=Embeddings(6)) as store:
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
         found_before = [set()] * len(LOGITS)
         for budget in (1, 7, 60, 300, 899):
             batch = store.probe_batch(logits=LOGITS, budget=budget, radius=14, cost=True)
             for query, hits in enumerate(batch):
-                expected, work = naive_probe(LOGITS[query], budget, 14)
+                expected, work = naive_probe(LOGITS[query], budget, 14, radius + 1)
                 assert [hit[:2] for hit in hits] == expected
                 assert hits.cost == (*work, 0)
                 # A larger budget finds all that a smaller one finds.
@@ -216,7 +228,7 @@ def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
             assert ranked.cost.comparisons == ranking.get("comparisons", len(read))
         # However many statements it takes, the same rows are read.
         with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(probing, "_FIRST_VALUES", 1)
+            changed.setattr(probing, "_FIRST_BUCKETS", 1)
             assert {hit.id for hit in store.probe(logits=LOGITS[2], **how)} == read
 
 
@@ -322,7 +334,7 @@ def test_a_database_probes_substrings_of_every_width(postgres_stores, n_bits, ra
             for start, stop in substring_bounds(n_bits, radius + 1):
                 bit = int(RNG.integers(start, stop))
                 logits[bit] *= -0.01
-            (hit,) = store.probe(logits=logits, budget=2 * (radius + 1), radius=radius + 1)
+            (hit,) = store.probe(logits=logits, budget=60, radius=radius + 1)
             assert hit == (row, radius + 1, None)
 
 

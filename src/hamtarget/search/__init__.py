@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from hamtarget.search.flat import FlatIndex
     from hamtarget.search.multi import MultiIndex
     from hamtarget.search.pairs import Pairs, pairs_within
-    from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits
+    from hamtarget.search.results import BatchHits, Cost, Hit, Hits
 
 __all__ = [
     "BatchHits",
     "Cost",
-    "Costs",
     "Embeddings",
     "FlatIndex",
     "Hit",
@@ -33,7 +32,6 @@ __all__ = [
 _HOMES = {
     "BatchHits": "hamtarget.search.results",
     "Cost": "hamtarget.search.results",
-    "Costs": "hamtarget.search.results",
     "Embeddings": "hamtarget.search.embeddings",
     "FlatIndex": "hamtarget.search.flat",
     "Hit": "hamtarget.search.results",

@@ -121,7 +121,7 @@ def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | 
     n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
     radius = check_radius(radius, n_bits)
     lengths = _lengths(n_bits, radius + 1 if substrings is None else substrings)
-    directories = sum(1 << _directory_bits(n_rows, length) for length in lengths)
+    directories = sum(1 << directory_bits(n_rows, length) for length in lengths)
     return n_rows * (8 + len(lengths) * (n_bits // 8 + 4)) + 4 * (directories + len(lengths))
 
 
@@ -220,7 +220,7 @@ def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[in
     """Return buckets looked up and rows read: table j reads all buckets within (radius - j) // substrings flips."""
     buckets, rows = 0, 0.0
     for table, length in enumerate(_lengths(n_bits, substrings)[: radius + 1]):
-        length = _directory_bits(n_rows, length)
+        length = directory_bits(n_rows, length)
         flips = min((radius - table) // substrings, length)
         looked_up = sum(comb(length, flipped) for flipped in range(flips + 1))
         buckets += looked_up
@@ -228,7 +228,7 @@ def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[in
     return buckets, rows
 
 
-def _directory_bits(n_rows: int, length: int) -> int:
+def directory_bits(n_rows: int, length: int) -> int:
     """Return the bits of a bucket's number, at most about log2 of the rows: directory_bits of the native core."""
     return min(length, max(4, n_rows.bit_length()) - 2)
 

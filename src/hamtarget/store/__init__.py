@@ -10,19 +10,15 @@ if TYPE_CHECKING:
     from hamtarget.filters import Range
     from hamtarget.items import Item
     from hamtarget.store.postgres.mirror import Mirror
-    from hamtarget.store.results import Pair, StoreReport, StoreStats
     from hamtarget.store.store import Store
 
-__all__ = ["Item", "Mirror", "Pair", "Range", "Store", "StoreReport", "StoreStats"]
+__all__ = ["Item", "Mirror", "Range", "Store"]
 
 _HOMES = {
     "Item": "hamtarget.items",
     "Mirror": "hamtarget.store.postgres.mirror",
-    "Pair": "hamtarget.store.results",
     "Range": "hamtarget.filters",
     "Store": "hamtarget.store.store",
-    "StoreReport": "hamtarget.store.results",
-    "StoreStats": "hamtarget.store.results",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -494,9 +494,6 @@ class Store:
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
 
-        In PostgreSQL, a bucket holds one value of one substring, and no neighbouring values: where there are few rows,
-        most buckets are empty, and a larger budget is needed for the same hits.
-
         Example:
             >>> import numpy as np
             >>> with Store.create("likely", n_bits=64, radius=2) as store:

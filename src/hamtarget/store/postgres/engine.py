@@ -295,7 +295,7 @@ class PostgresEngine:
             found = self._finder.find(connection, request._replace(logits=None), None, cost=True)
             probed = Probed(np.unique(found.rows), *found.total_work())
         else:
-            probed = probe(connection, self.settings, request)
+            probed = probe(connection, self.settings, request, n_items)
         condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
         if filter:
             passing, parameters = where(filter, 1)
