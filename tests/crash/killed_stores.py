@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.store import Item, Store, engine
+from hamtarget.store import Item, Store
+from hamtarget.store.sqlite import engine
 
 # So that the index is saved in the middle of puts, too.
 engine._UNSAVED_ROWS = 400

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget.cli.main import app
 from hamtarget.errors import FileError, InputError
+from research.__main__ import app
 from research.paper.figure3 import curve, text, write_figure3
 from research.paper.image_methods import Setting
 from research.paper.image_runs import Run, RunCodes, save_run
@@ -51,7 +51,7 @@ def test_the_figure_is_drawn_from_the_runs_of_seed_0(runs, tmp_path):
 
 
 def test_the_verb_draws_and_shows(runs, tmp_path):
-    result = CliRunner().invoke(app, ["paper", "figure3", "--runs", str(runs), "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["figure3", "--runs", str(runs), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "within 4" in result.stdout
 

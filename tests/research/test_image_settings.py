@@ -9,7 +9,7 @@ import pytest
 from research.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting, read_settings
 from research.trials import image_trials
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "table1"
+RESULTS = Path(__file__).parents[2] / "research" / "results" / "table1"
 CELLS = [(method, n_bits) for method in METHODS for n_bits in LENGTHS]
 
 

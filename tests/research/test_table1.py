@@ -8,11 +8,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from hamtarget.cli.main import app
 from hamtarget.datasets import ImageSet, fashion_sample
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.metrics import by_label, mean_average_precision
 from hamtarget.learn import SmallResNet
+from research.__main__ import app
 from research.comparators import FineTuner
 from research.datasets import ImageData
 from research.paper import table1
@@ -134,10 +134,10 @@ def test_the_table_is_made_of_what_is_there_without_training(folder, tmp_path):
 
 def test_the_verbs_show_what_is_there(folder, tmp_path):
     (tmp_path / "runs").symlink_to(folder)
-    result = CliRunner().invoke(app, ["paper", "table1", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["table1", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "OrthoHash" in result.stdout
-    refused = CliRunner().invoke(app, ["paper", "table1", "--out", str(tmp_path), "--data", str(tmp_path)])
+    refused = CliRunner().invoke(app, ["table1", "--out", str(tmp_path), "--data", str(tmp_path)])
     assert refused.exit_code == 2
     assert "--data without --weights" in refused.stderr
     assert table1.main(["--out", str(tmp_path)]) == 0

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget.cli.main import app
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.encoders import LSH
+from research.__main__ import app
 from research.paper import table2
 from research.paper.lookup import exact_lookup
 from research.paper.vector_codes import trained_encoder
@@ -85,7 +85,7 @@ def test_the_verb_writes_and_shows(vectors, tmp_path):
     learn = np.tile(vectors.learn, (4, 1)) + np.repeat(np.linspace(0, 0.1, 4), len(vectors.learn))[:, None]
     for name, rows in (("base", vectors.base), ("learn", learn.astype(np.float32)), ("query", vectors.queries)):
         np.save(tmp_path / "data" / f"{name}.npy", rows)
-    arguments = ["paper", "table2", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    arguments = ["table2", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*arguments, "--steps", "1", "--bits", "16"])
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 7

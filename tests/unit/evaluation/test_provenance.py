@@ -111,7 +111,7 @@ def test_changed_tree_is_dirty(repository, path):
 
 
 def test_new_results_do_not_make_the_tree_dirty(repository):
-    write_json(repository / "benchmarks" / "results" / "new.json", {})
+    write_json(repository / "research" / "results" / "new.json", {})
     assert git_state(repository / "src")[1] is False
 
 
