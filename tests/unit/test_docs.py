@@ -204,3 +204,42 @@ def test_every_file_that_is_named_exists(page):
     wrong = [path for path in named if not (ROOT / path).exists()]
     wrong += [path for path in inside if not (ROOT / path).exists() and not (package / path).exists()]
     assert wrong == []
+
+
+def test_the_architecture_names_every_folder():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    tree = next(block.text for block in blocks(text) if "src/hamtarget/" in block.text)
+    named = set(re.findall(r"^\s*(\w+)/", tree, flags=re.MULTILINE)) | {"hamtarget"}
+    folders = {
+        folder.name
+        for room in ("native", "src/hamtarget", "research")
+        for folder in (ROOT / room).iterdir()
+        if folder.is_dir() and any(folder.iterdir()) and not folder.name.startswith(("_", "."))
+    }
+    assert folders - named == set()
+    tests = {
+        folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and not folder.name.startswith("_")
+    }
+    assert {name for name in tests if f"tests/{name}`" not in text} == set()
+
+
+def hops(text):
+    """Yield (names, file) of each line of a page's drawings that ends with a file of the package."""
+    for block in blocks(text):
+        for line in block.text.splitlines() if block.language == "text" else ():
+            hop = re.match(r"[^\w]*(\w[^/]*?)\s{2,}([\w/]+\.py)\b", line)
+            if hop is not None:
+                yield re.findall(r"[\w.]+", re.sub(r"\(.*?\)", "", hop[1])), hop[2]
+
+
+def test_the_walks_name_functions_that_exist():
+    walks = list(hops((ROOT / "docs" / "architecture.md").read_text()))
+    assert len(walks) > 20
+    wrong = []
+    for names, file in walks:
+        path = ROOT / "src" / "hamtarget" / file
+        text = path.read_text() if path.is_file() else ""
+        for part in {part for each in names for part in each.split(".")}:
+            if not re.search(rf"^\s*(?:async )?(?:def|class) {part}\b", text, flags=re.MULTILINE):
+                wrong.append(f"{file}: {part}")
+    assert wrong == []
