@@ -21,7 +21,7 @@ import psycopg
 from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search import Hits, MultiIndex
+from hamtarget.search import BatchHits, MultiIndex
 from hamtarget.store import Store
 from hamtarget.store.postgres import Mirror
 from hamtarget.store.postgres.rows import bit_strings
@@ -121,14 +121,12 @@ def one_by_one(search: Callable[[Any], object], queries: Any) -> Callable[[], ob
     return ask
 
 
-def check(expected: object, found: Any) -> Hits:
+def check(expected: BatchHits, found: BatchHits) -> BatchHits:
     """The expected hits, if these are what was found.
 
     Raises:
         RuntimeError: they are not.
     """
-    if not isinstance(expected, Hits):
-        raise TypeError("a batch of codes gives a batch of hits")
     same = np.array_equal(expected.offsets, found.offsets) and np.array_equal(expected.ids, found.ids)
     if not same or not np.array_equal(expected.distances, found.distances):
         raise RuntimeError("PostgreSQL and the index find different rows; nothing was timed")
@@ -153,16 +151,16 @@ def measure(server: Server, rows: int, repeats: int) -> dict[str, Any]:
         result["btree_build_seconds"] = build_trees(other, RADIUS + 1)
         store.compact()
         print(f"B-trees: {result['btree_build_seconds']:.1f} s", flush=True)
-        hits = check(index.search(queries[:BATCH]), store.search(code=queries[:BATCH]))
+        hits = check(index.search_batch(queries[:BATCH]), store.search_batch(codes=queries[:BATCH]))
         result["hits_a_query"] = len(hits.ids) / BATCH
         k = max(1, round(result["hits_a_query"]))
         start = time.perf_counter()
         mirror = Mirror(address)
         result["mirror_read_seconds"] = time.perf_counter() - start
-        check(index.search(queries[:BATCH]), mirror.search(queries[:BATCH]))
+        check(index.search_batch(queries[:BATCH]), mirror.search_batch(queries[:BATCH]))
         single = list(queries[:N_SINGLE])
         calls: dict[str, tuple[int, Callable[[], object]]] = {
-            "batch": (BATCH, lambda: store.search(code=queries[:BATCH])),
+            "batch": (BATCH, lambda: store.search_batch(codes=queries[:BATCH])),
             "one at a time": (N_SINGLE, one_by_one(lambda query: store.search(code=query), single)),
             # What the machine gives at best: nothing is looked up.
             "SELECT 1": (N_SINGLE, one_by_one(lambda _: other.execute("SELECT 1", prepare=True).fetchall(), single)),
@@ -214,9 +212,7 @@ def recall(
     index: MultiIndex, queries: NDArray[np.uint8], codes: NDArray[np.uint8], found: list[list[int]], k: int
 ) -> float:
     """Share of the k places of each query that hold a row no farther than the true k-th one."""
-    nearest = index.nearest(queries, k)
-    if not isinstance(nearest, Hits):
-        raise TypeError("a batch of codes gives a batch of hits")
+    nearest = index.nearest_batch(queries, k)
     right = 0
     for query, rows, last in zip(queries, found, nearest.offsets[1:].tolist(), strict=True):
         distances = np.bitwise_count(codes[rows] ^ query).sum(axis=1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hamtarget._native import kernels
 from hamtarget.codes import Codes
-from hamtarget.search import FlatIndex, Hits, MultiIndex
+from hamtarget.search import BatchHits, FlatIndex, MultiIndex
 
 Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 """Offsets, ids and distances of a batch; the hits of query q lie from offsets[q] to offsets[q + 1]."""
@@ -106,11 +106,11 @@ class OurMultiIndex(Method):
 
     def search(self, queries: Codes, radius: int) -> Found:
         """Every hit within `radius`, by distance and id."""
-        return _parts(self.index.search(queries, radius, threads=1))
+        return _parts(self.index.search_batch(queries, radius, threads=1))
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """The `k` nearest, by distance and id."""
-        return _parts(self.index.nearest(queries, k, threads=1))
+        return _parts(self.index.nearest_batch(queries, k, threads=1))
 
 
 class OurMultiIndexWithIds(OurMultiIndex):
@@ -142,11 +142,11 @@ class OurFlatIndex(Method):
 
     def search(self, queries: Codes, radius: int) -> Found:
         """Every hit within `radius`, by distance and id."""
-        return _parts(self.index.search(queries, radius, threads=1))
+        return _parts(self.index.search_batch(queries, radius, threads=1))
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """The `k` nearest, by distance and id."""
-        return _parts(self.index.nearest(queries, k, threads=1))
+        return _parts(self.index.nearest_batch(queries, k, threads=1))
 
 
 class Faiss(Method):
@@ -329,6 +329,5 @@ def exact_settings(n_bits: int, radius: int) -> list[Faiss]:
     return settings
 
 
-def _parts(hits: Any) -> Found:
-    batch: Hits = hits
-    return batch.offsets, batch.ids, batch.distances
+def _parts(hits: BatchHits) -> Found:
+    return hits.offsets, hits.ids, hits.distances

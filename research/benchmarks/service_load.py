@@ -150,9 +150,10 @@ def in_process(index: MultiIndex, codes: Codes, kind: Kind, seconds: float, *, w
             continue
         start = done % (len(queries) - kind.batch + 1)
         batch = queries[start : start + kind.batch]
-        hits: Any = (
-            index.nearest(batch, LIMIT, cost=True) if kind.nearest else index.search(batch, limit=LIMIT, cost=True)
-        )
+        if kind.nearest:
+            hits = index.nearest_batch(batch, LIMIT, cost=True)
+        else:
+            hits = index.search_batch(batch, limit=LIMIT, cost=True)
         done += len(hits)
     if writes:
         index.delete(ids)

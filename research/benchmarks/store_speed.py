@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search import Hits, MultiIndex
+from hamtarget.search import BatchHits, MultiIndex
 from hamtarget.store import Store
 from research.benchmarks.search_sets import recipes
 from research.benchmarks.search_timing import in_turns, seconds
@@ -96,7 +96,7 @@ def openings(path: Path, codes: Codes, repeats: int) -> dict[str, float]:
     return found
 
 
-def check(hits: Hits, found: Any, ids: Any) -> None:
+def check(hits: BatchHits, found: Any, ids: Any) -> None:
     """Nothing, if the store finds what the index does.
 
     Raises:
@@ -113,17 +113,15 @@ def searches(path: Path, ids: Any, codes: Codes, queries: Codes, repeats: int) -
     index.add(np.arange(len(codes)), codes)
     single = list(queries[:N_SINGLE])
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
-        hits = index.search(queries)
-        if not isinstance(hits, Hits):
-            raise TypeError("a batch of codes gives a batch of hits")
+        hits = index.search_batch(queries)
         # Also brings names that have to be read from disk into memory.
-        check(hits, writer.search(code=queries), ids)
-        check(hits, reader.search(code=queries), ids)
+        check(hits, writer.search_batch(codes=queries), ids)
+        check(hits, reader.search_batch(codes=queries), ids)
         batch: dict[str, Callable[[], object]] = {
-            "index": lambda: index.search(queries),
-            "store": lambda: writer.search(code=queries),
-            "store, reader": lambda: reader.search(code=queries),
-            "store, all ids read": lambda: writer.search(code=queries).ids,  # type: ignore[union-attr]
+            "index": lambda: index.search_batch(queries),
+            "store": lambda: writer.search_batch(codes=queries),
+            "store, reader": lambda: reader.search_batch(codes=queries),
+            "store, all ids read": lambda: writer.search_batch(codes=queries).ids,
         }
 
         def one_by_one(search: Callable[..., object], *, by_name: bool) -> Callable[[], object]:

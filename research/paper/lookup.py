@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hamtarget import codes
 from hamtarget.datasets import VectorSet
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.search import Costs, Embeddings, Hits, MultiIndex, QueryHits
+from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex
 from research.threads import one_thread
 
 # recall@100 is what the paper reports.
@@ -41,7 +41,7 @@ def exact_lookup(encoder: Encoder, vectors: VectorSet, radius: int) -> dict[str,
         query_codes = codes.from_logits(queries)
         for start in range(0, len(queries), _QUERIES):
             block = slice(start, start + _QUERIES)
-            found_here = index.search(query_codes[block], radius, rerank=K, queries=queries[block], cost=True)
+            found_here = index.search_batch(query_codes[block], radius, rerank=K, embedding=queries[block], cost=True)
             hits, costs = counted(found_here)
             found += nearest_found(hits, truth[block])
             candidates += int(costs.candidates.sum())
@@ -60,13 +60,13 @@ def exact_lookup(encoder: Encoder, vectors: VectorSet, radius: int) -> dict[str,
     }
 
 
-def nearest_found(hits: Hits, truth: NDArray[np.int64]) -> int:
+def nearest_found(hits: BatchHits, truth: NDArray[np.int64]) -> int:
     """How many queries have their true neighbour among their hits."""
     return int((hits.ids == np.repeat(truth, np.diff(hits.offsets))).sum())
 
 
-def counted(hits: Hits | QueryHits) -> tuple[Hits, Costs]:
+def counted(hits: BatchHits) -> tuple[BatchHits, Costs]:
     """The hits of a batch that was searched with `cost=True`, and the costs."""
-    if not isinstance(hits, Hits) or hits.costs is None:
-        raise TypeError("expected the hits of several queries, searched with cost=True")
+    if hits.costs is None:
+        raise TypeError("expected hits of a search with cost=True")
     return hits, hits.costs

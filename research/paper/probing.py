@@ -17,7 +17,7 @@ from hamtarget import codes
 from hamtarget.datasets import VectorSet
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.progress import Progress
-from hamtarget.search import Costs, Embeddings, Hits, MultiIndex, unit_int8
+from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex, unit_int8
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 
@@ -120,7 +120,7 @@ class ProbedIndex:
             self.index.save(path)
             return path.stat().st_size / len(self.index)
 
-    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[Hits, Costs]:
+    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[BatchHits, Costs]:
         """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
         logits = self.encoder.logits(queries)
         rows = queries if self.ranking == "vectors" else unit_int8(logits)
@@ -129,7 +129,9 @@ class ProbedIndex:
         # Everything that is read may be a hit: which rows are compared is up to their asymmetric distance.
         widest = self.encoder.n_bits - 1
         return counted(
-            self.index.probe(logits, budget, radius=widest, comparisons=comparisons, rerank=K, queries=rows, cost=True)
+            self.index.probe_batch(
+                logits, budget, radius=widest, comparisons=comparisons, rerank=K, embedding=rows, cost=True
+            )
         )
 
     def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:

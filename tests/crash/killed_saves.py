@@ -39,7 +39,7 @@ def version_at(path, *, mmap):
     assert len(index) == N_ROWS
     assert list(index) == ids.tolist()
     np.testing.assert_array_equal(index.get(ids), codes)
-    hits = index.search(codes[:100], 0)
+    hits = index.search_batch(codes[:100], 0)
     assert set(ids[:100].tolist()) <= set(hits.ids.tolist())
     return version
 

@@ -69,7 +69,7 @@ def check_whole(path, **how):
         assert [item.id for item in store.scan()] == IDS
         for place, item in enumerate(store.get(IDS)):
             check_item(item, place)
-        assert store.search(code=CODES, radius=0).ids.tolist() == IDS
+        assert store.search_batch(codes=CODES, radius=0).ids.tolist() == IDS
         assert store.verify().ok
 
 
@@ -104,7 +104,7 @@ def test_an_index_file_that_is_not_what_it_was_is_made_anew(tmp_path, request, k
     path = copy_of(request.getfixturevalue(kind), tmp_path)
     damage(index_file(path))
     with Store.open(path, read_only=read_only) as store:
-        assert store.search(code=CODES, radius=0).ids.tolist() == IDS
+        assert store.search_batch(codes=CODES, radius=0).ids.tolist() == IDS
         assert len(store) == N_ITEMS
     check_whole(path)
 
@@ -116,7 +116,7 @@ def test_where_no_index_can_be_saved_the_store_works_without(template, tmp_path)
     file.mkdir()
     for _ in range(2):
         with Store.open(path) as store:
-            assert store.search(code=CODES, radius=0).ids.tolist() == IDS
+            assert store.search_batch(codes=CODES, radius=0).ids.tolist() == IDS
             (problem,) = store.verify().problems
             assert "saved index" in problem
 

@@ -29,7 +29,7 @@ def check(store, n_rows):
     for number, item in enumerate(store.scan()):
         assert item.id == number
         assert item.payload == {"text": f"{number:01000}"}
-    assert store.search(code=CODES[:n_rows], radius=0).ids.tolist() == list(range(n_rows))
+    assert store.search_batch(codes=CODES[:n_rows], radius=0).ids.tolist() == list(range(n_rows))
     report = store.verify()
     assert report.ok, report.problems
 
@@ -176,7 +176,7 @@ def test_a_second_interrupt_during_the_repair_of_the_first_is_repaired_later(tmp
                 with pytest.raises(KeyboardInterrupt):
                     store.put_rows(**rows(10, 20))
             if read_first:
-                assert store.search(code=CODES[:20], radius=0).ids.tolist() == list(range(20))
+                assert store.search_batch(codes=CODES[:20], radius=0).ids.tolist() == list(range(20))
                 check(store, 20)
             store.put_rows(**rows(20, 30))
             check(store, 30)
@@ -194,7 +194,7 @@ def test_a_reader_that_was_interrupted_while_it_followed_follows_again(tmp_path,
             patch.setattr(reader._engine._live, "_put", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 reader.search(code=CODES[0])
-        assert reader.search(code=CODES[:20], radius=0).ids.tolist() == list(range(20))
+        assert reader.search_batch(codes=CODES[:20], radius=0).ids.tolist() == list(range(20))
         check(reader, 20)
 
 

@@ -49,13 +49,13 @@ def test_every_row_is_found(name):
     ids, codes = golden_files.ids()[kept], golden_files.codes(n_bits // 8)[kept]
     queries = golden_files.codes(n_bits // 8)[::40]
     for radius in (0, 1, 4):
-        hits = index.search(queries, radius)
+        hits = index.search_batch(queries, radius)
         for q, query in enumerate(queries):
             away = distances(query, codes, n_bits)[0]
             expected = sorted(zip(away[away <= radius].tolist(), ids[away <= radius].tolist(), strict=True))
             assert [(hit.distance, hit.id) for hit in hits[q]] == expected
     vectors = golden_files.embeddings(embedding.n_dims, embedding.dtype)
-    (closest,) = index.search(queries[0], n_bits - 1, rerank=1, queries=vectors[:1].astype(embedding.dtype))
+    (closest,) = index.search(queries[0], n_bits - 1, rerank=1, embedding=vectors[0].astype(embedding.dtype))
     assert closest.embedding_distance == pytest.approx(0, abs=1e-3)
 
 

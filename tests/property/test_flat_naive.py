@@ -59,7 +59,7 @@ def test_search_finds_every_code_within_the_radius(case: Case, data: st.DataObje
     radius = data.draw(st.integers(0, case.index.n_bits - 1) | st.integers(0, 3))
     limit = data.draw(st.none() | st.integers(1, 50))
     expected = [naive(case, query, radius=radius, limit=limit) for query in case.queries]
-    assert list(case.index.search(case.queries, radius, limit=limit)) == expected
+    assert list(case.index.search_batch(case.queries, radius, limit=limit)) == expected
     assert [case.index.search(query, radius, limit=limit) for query in case.queries] == expected
 
 
@@ -67,5 +67,5 @@ def test_search_finds_every_code_within_the_radius(case: Case, data: st.DataObje
 @given(cases(), st.integers(1, 6_000) | st.integers(1, 50))
 def test_nearest_gives_the_first_k(case: Case, k: int) -> None:
     expected = [naive(case, query, radius=case.index.n_bits, limit=k) for query in case.queries]
-    assert list(case.index.nearest(case.queries, k)) == expected
+    assert list(case.index.nearest_batch(case.queries, k)) == expected
     assert [case.index.nearest(query, k) for query in case.queries] == expected

@@ -160,7 +160,9 @@ def test_search_finds_every_row_within_the_radius(case: Case, data: st.DataObjec
     limit = data.draw(st.none() | st.integers(1, 50))
     filter, allowed = filters(data, case)
     expected = [naive(case, query, radius, limit, allowed) for query in case.queries]
-    found = case.index.search(case.queries, radius, limit=limit, filter=filter, threads=data.draw(st.integers(1, 2)))
+    found = case.index.search_batch(
+        case.queries, radius, limit=limit, filter=filter, threads=data.draw(st.integers(1, 2))
+    )
     assert [list(hits) for hits in found] == expected
     for query, hits in zip(case.queries, expected, strict=True):
         assert list(case.index.search(query, radius, limit=limit, filter=filter)) == hits
@@ -172,7 +174,7 @@ def test_nearest_gives_the_first_k(case: Case, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, 20) | st.integers(1, 6_000))
     filter, allowed = filters(data, case)
     expected = [naive(case, query, case.index.n_bits, k, allowed) for query in case.queries]
-    assert [list(hits) for hits in case.index.nearest(case.queries, k, filter=filter)] == expected
+    assert [list(hits) for hits in case.index.nearest_batch(case.queries, k, filter=filter)] == expected
 
 
 @some_cases
@@ -187,7 +189,7 @@ def test_probing_grows_with_the_budget_to_the_exact_answer(case: Case, data: st.
     expected = [naive(case, query, radius, limit, allowed) for query in case.queries]
     before: list[set[Hit]] = [set() for _ in case.queries]
     for budget in (1, 30, 1000, 10**9):
-        found = case.index.probe(logits, budget, radius=radius, filter=filter, cost=True)
+        found = case.index.probe_batch(logits, budget, radius=radius, filter=filter, cost=True)
         for query, hits in enumerate(found):
             assert before[query] <= set(hits)
             assert set(hits) <= set(naive(case, case.queries[query], radius, None, allowed))
@@ -195,7 +197,7 @@ def test_probing_grows_with_the_budget_to_the_exact_answer(case: Case, data: st.
             assert hits.cost is not None
             assert hits.cost.candidates <= budget
             before[query] = set(hits)
-    full = case.index.probe(logits, 10**9, radius=radius, limit=limit, filter=filter)
+    full = case.index.probe_batch(logits, 10**9, radius=radius, limit=limit, filter=filter)
     assert [list(hits) for hits in full] == expected
 
 
@@ -208,8 +210,8 @@ def test_rerank_gives_the_closest_hits(case: Case, data: st.DataObject) -> None:
     kind = case.index.embeddings
     assert kind is not None
     rows = {id: row for row, id in enumerate(case.ids.tolist())}
-    found = case.index.search(
-        case.queries, radius, filter=filter, rerank=count, queries=case.query_embeddings, cost=True
+    found = case.index.search_batch(
+        case.queries, radius, filter=filter, rerank=count, embedding=case.query_embeddings, cost=True
     )
     for query, hits in enumerate(found):
         within = naive(case, case.queries[query], radius, None, allowed)
@@ -241,6 +243,6 @@ def test_what_went_in_comes_out(case: Case, data: st.DataObject) -> None:
     assert 10**15 not in case.index
     case.index.compact()
     assert list(case.index) == case.ids.tolist()
-    assert [list(h) for h in case.index.nearest(case.queries, 9)] == [
+    assert [list(h) for h in case.index.nearest_batch(case.queries, 9)] == [
         naive(case, query, case.index.n_bits, 9, None) for query in case.queries
     ]

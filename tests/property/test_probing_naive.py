@@ -129,7 +129,7 @@ def all_within(case: Case, query: int) -> dict[int, int]:
 @given(cases(), st.data())
 def test_a_budget_reads_the_cheapest_buckets(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, len(case.bits) - 1))
-    found = case.index.probe(case.logits, budget, radius=case.radius, cost=True)
+    found = case.index.probe_batch(case.logits, budget, radius=case.radius, cost=True)
     for query, hits in enumerate(found):
         expected, buckets, candidates = naive_hits(case, query, budget)
         assert [(hit.distance, hit.id) for hit in hits] == sorted((d, id) for id, d in expected.items())
@@ -143,13 +143,13 @@ def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject)
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     comparisons = data.draw(st.integers(1, 50) | st.integers(1, 3000))
     filter = case.index._core.ids()[:: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
-    found = case.index.probe(
+    found = case.index.probe_batch(
         case.logits,
         budget,
         radius=case.radius,
         filter=filter,
         rerank=10_000,
-        queries=case.queries,
+        embedding=case.queries,
         comparisons=comparisons,
         cost=True,
     )
@@ -168,8 +168,8 @@ def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject)
 def test_rerank_gives_the_closest_of_what_is_found(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     count = data.draw(st.integers(1, 30) | st.integers(1, 2000))
-    found = case.index.probe(case.logits, budget, radius=case.radius, rerank=count, queries=case.queries)
-    all_found = case.index.probe(case.logits, budget, radius=case.radius, rerank=100_000, queries=case.queries)
+    found = case.index.probe_batch(case.logits, budget, radius=case.radius, rerank=count, embedding=case.queries)
+    all_found = case.index.probe_batch(case.logits, budget, radius=case.radius, rerank=100_000, embedding=case.queries)
     assert case.index.embeddings is not None
     for query, (hits, all_hits) in enumerate(zip(found, all_found, strict=True)):
         # Sums of int8 are exact: ties are ties, and the smaller id comes first.
@@ -195,7 +195,7 @@ def test_without_embeddings_logits_rank_the_hits(case: Case, data: st.DataObject
     plain = MultiIndex(case.index.n_bits, case.index.radius or 0, substrings=case.index._core.n_tables)
     plain.add(np.arange(len(case.bits)), np.packbits(case.bits, axis=1, bitorder="little"))
     plain.compact()
-    found = plain.probe(case.logits, budget, radius=case.radius, rerank=count)
+    found = plain.probe_batch(case.logits, budget, radius=case.radius, rerank=count)
     for query, hits in enumerate(found):
         logits = case.logits[query]
         expected = naive_hits(case, query, budget)[0] if budget < len(case.bits) else all_within(case, query)

@@ -151,7 +151,7 @@ class Run:
 
     def nearest(self):
         query, k = CODES[self.random.integers(len(CODES))], int(self.random.integers(1, 30))
-        hits = self.any_store().nearest(code=np.stack([query, query]), k=k)
+        hits = self.any_store().nearest_batch(codes=np.stack([query, query]), k=k)
         assert [hit[:2] for hit in hits[1]] == self.model.ranked(query)[:k]
         assert hits[0] == hits[1]
 

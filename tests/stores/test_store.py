@@ -20,9 +20,8 @@ from hamtarget.errors import (
     ReadOnlyError,
     ShapeError,
 )
-from hamtarget.search import Embeddings, MultiIndex
-from hamtarget.store import Item, Pair, Store, StoreHit, StoreHits, StoreQueryHits
-from hamtarget.store.sqlite.live import StoreIndex
+from hamtarget.search import BatchHits, Embeddings, Hit, Hits, MultiIndex
+from hamtarget.store import Item, Pair, Store
 
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(0, 256, (500, 8), dtype=np.uint8)
@@ -68,13 +67,13 @@ def pairs(hits):
 def test_search_finds_what_a_loop_finds(stores, ids):
     with stores.create(n_bits=64, radius=2) as store:
         store.put_rows(ids, codes=CODES)
-        batch = store.search(code=CODES[:60])
-        assert isinstance(batch, StoreHits)
+        batch = store.search_batch(codes=CODES[:60])
+        assert isinstance(batch, BatchHits)
         for place in range(60):
             expected = naive_search(CODES, ids, CODES[place], 2)
             assert pairs(batch[place]) == expected
             one = store.search(code=CODES[place])
-            assert isinstance(one, StoreQueryHits)
+            assert isinstance(one, Hits)
             assert pairs(one) == expected
             assert (
                 pairs(store.search(code=CODES[place], radius=30, limit=7))
@@ -83,7 +82,7 @@ def test_search_finds_what_a_loop_finds(stores, ids):
             assert pairs(store.nearest(code=CODES[place], k=5)) == naive_search(CODES, ids, CODES[place], 63)[:5]
         assert [type(hit.id) for hit in batch[3]] == [type(id) for id, _ in naive_search(CODES, ids, CODES[3], 2)]
     with stores.open(read_only=True) as store:
-        assert [pairs(hits) for hits in store.search(code=CODES[:60])] == [pairs(hits) for hits in batch]
+        assert [pairs(hits) for hits in store.search_batch(codes=CODES[:60])] == [pairs(hits) for hits in batch]
 
 
 def test_names_are_learned_query_by_query_and_kept_when_the_index_is_read_anew(folder_stores):
@@ -95,12 +94,12 @@ def test_names_are_learned_query_by_query_and_kept_when_the_index_is_read_anew(f
             for _ in range(2):
                 assert [pairs(reader.search(code=query)) for query in CODES] == expected
             live = reader._engine._live
-            before = live.index
+            before, names = live.index, live.names
             live.is_torn = True
             live.begin()
             assert [pairs(reader.search(code=query)) for query in CODES] == expected
             assert live.index is not before
-            assert live.index.names is before.names
+            assert live.names is names
             store.put_rows(["new"], codes=CODES[:1])
             store.delete([0, "item 0"])
             assert ("new", 0) in pairs(reader.search(code=CODES[0]))
@@ -443,7 +442,7 @@ def test_embeddings_are_kept_and_rank_hits(stores):
         distance = np.linalg.norm(vectors[same] - vectors[3], axis=1)
         assert [hit.id for hit in hits] == [f"{same[place]}" for place in np.argsort(distance)[:4]]
         np.testing.assert_allclose([hit.embedding_distance for hit in hits], np.sort(distance)[:4], rtol=1e-5)
-        batch = store.nearest(code=codes[:5], k=20, rerank=3, embedding=vectors[:5])
+        batch = store.nearest_batch(codes=codes[:5], k=20, rerank=3, embedding=vectors[:5])
         assert batch.embedding_distances.shape == (15,)
         assert [hit.id for hit in batch[3]] == [
             hit.id for hit in store.nearest(code=codes[3], k=20, rerank=3, embedding=vectors[3])
@@ -473,7 +472,9 @@ def test_items_of_one_store_can_be_put_into_another(stores):
         a.put_rows(range(100), codes=CODES[:100], embeddings=RNG.normal(size=(100, 3)), payloads=[{}] * 100)
         assert b.put(a.scan()) == 100
         assert [item.id for item in b.scan()] == [item.id for item in a.scan()]
-        assert b.search(code=CODES[:10]).distances.tolist() == a.search(code=CODES[:10]).distances.tolist()
+        assert (
+            b.search_batch(codes=CODES[:10]).distances.tolist() == a.search_batch(codes=CODES[:10]).distances.tolist()
+        )
 
 
 def test_pairs_and_groups_are_those_of_a_loop(store):
@@ -641,7 +642,7 @@ def test_threads_search_while_one_writes(store):
 
     def look():
         while not is_done.is_set():
-            batch = store.search(code=CODES[[0, 1]])
+            batch = store.search_batch(codes=CODES[[0, 1]])
             if len(batch.ids) != 2 or len(set(batch.ids.tolist())) != 2 or len(batch[0]) == 1:
                 wrong.append(batch.ids)
             items = store.get(["a", "b"])
@@ -671,7 +672,7 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
     store.put([Item("a", code=CODES[0], payload={"n": 1}), Item("b", code=CODES[0], payload={"n": 1})])
     has_looked, found = threading.Event(), []
     live = store._engine._live
-    put, search = live._put, StoreIndex.search
+    put, search = live._put, MultiIndex.find_batch
 
     def look(*arguments, **options):
         hits = search(*arguments, **options)
@@ -679,7 +680,7 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
         return hits
 
     def find():
-        found.append(store.search(code=CODES[:2], filter=filter))
+        found.append(store.search_batch(codes=CODES[:2], filter=filter))
 
     thread = threading.Thread(target=find)
 
@@ -691,7 +692,7 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
             has_looked.wait(0.2 if filter else 10)
 
     monkeypatch.setattr(live, "_put", put_slowly)
-    monkeypatch.setattr(StoreIndex, "search", look)
+    monkeypatch.setattr(MultiIndex, "find_batch", look)
     with store.transaction():
         store.put([Item("a", code=CODES[1], payload={"n": 1})])
         store.put([Item("b", code=CODES[1], payload={"n": 1})])
@@ -702,8 +703,8 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
 def test_hits_are_as_small_as_they_look(store):
     store.put([Item("a", code=CODES[0], payload={"x": 1})])
     (hit,) = store.search(code=CODES[0])
-    assert hit == StoreHit("a", 0) == ("a", 0, None)
-    batch = store.search(code=CODES[:3])
+    assert hit == Hit("a", 0) == ("a", 0, None)
+    batch = store.search_batch(codes=CODES[:3])
     assert len(batch) == 3
     assert [len(hits) for hits in batch] == [1, 0, 0]
     assert batch[-3] == (hit,)

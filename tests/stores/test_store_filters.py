@@ -109,7 +109,7 @@ def test_filtered_searches_find_what_a_loop_finds(store, filter):
     queries = CODES[:5]
     table = distances(queries, CODES[passing], 32) if passing else np.zeros((5, 0), dtype=int)
     for radius, limit in ((6, None), (12, None), (14, 3)):
-        hits = store.search(code=queries, radius=radius, limit=limit, filter=filter)
+        hits = store.search_batch(codes=queries, radius=radius, limit=limit, filter=filter)
         for query in range(5):
             ranked = sorted((int(distance), place) for place, distance in enumerate(table[query]) if distance <= radius)
             expected = [(ids[place], distance) for distance, place in ranked[:limit]]
@@ -117,7 +117,7 @@ def test_filtered_searches_find_what_a_loop_finds(store, filter):
             one = store.search(code=queries[query], radius=radius, limit=limit, filter=filter)
             assert [(hit.id, hit.distance) for hit in one] == expected
     for k in (1, 4, 50, 1000):
-        hits = store.nearest(code=queries, k=k, filter=filter)
+        hits = store.nearest_batch(codes=queries, k=k, filter=filter)
         for query in range(5):
             ranked = sorted((int(distance), place) for place, distance in enumerate(table[query]))[:k]
             assert [(hit.id, hit.distance) for hit in hits[query]] == [(ids[place], dist) for dist, place in ranked]

@@ -57,7 +57,7 @@ def test_every_split_finds_what_a_loop_finds(postgres_stores, monkeypatch, n_bit
             for within in {0, 1, radius, min(radius + 1, n_bits - 1)}:
                 if cost == 0 and statements.look_ups(n_bits, substrings, within) > 50_000:
                     continue
-                hits = store.search(code=codes[::20], radius=within)
+                hits = store.search_batch(codes=codes[::20], radius=within)
                 for number, query in enumerate(codes[::20]):
                     expected = near(codes, query, within)
                     assert [(hit.distance, hit.id) for hit in hits[number]] == expected
@@ -105,7 +105,7 @@ def test_one_code_finds_what_a_batch_finds(postgres_stores, monkeypatch, named):
         store.put_rows(ids, codes=CODES)
         queries = [*CODES[::7], ~CODES[0]]
         for radius in (None, 0, 1, 2, 3, 9):
-            batch = store.search(code=np.array(queries), radius=radius)
+            batch = store.search_batch(codes=np.array(queries), radius=radius)
             for query, expected in zip(queries, batch, strict=True):
                 assert store.search(code=query, radius=radius) == expected
                 assert store.search(code=query, radius=radius, limit=1) == expected[:1]
@@ -124,7 +124,7 @@ def test_a_name_is_noticed_by_whichever_search_meets_it_first(postgres_stores):
         store.put([Item("three", code=CODES[3])])
         assert [hit.id for hit in store.search(code=CODES[3])] == [3, "three"]
     with postgres_stores.open() as store:
-        assert store.search(code=CODES[2:4])[1] == store.search(code=CODES[3])
+        assert store.search_batch(codes=CODES[2:4])[1] == store.search(code=CODES[3])
 
 
 def test_a_statement_is_prepared_once_for_each_connection(postgres_stores):
@@ -208,7 +208,7 @@ def test_many_threads_search_at_a_time(postgres_stores):
 
     with postgres_stores.create(n_bits=64, radius=2) as store:
         store.put_rows(range(400), codes=CODES)
-        expected = [*store.search(code=CODES)]
+        expected = [*store.search_batch(codes=CODES)]
         with ThreadPoolExecutor(20) as threads:
             assert [*threads.map(lambda code: store.search(code=code), CODES)] == expected
 
@@ -236,10 +236,10 @@ def test_a_mirror_follows(postgres_stores):
                 store.put([Item("new", code=CODES[number]), Item(1000 + number, code=CODES[number])])
                 store.delete([number, f"{number + 50}"])
                 queries = CODES[number : number + 60]
-                for found, expected in ((mirror.search(queries), store.search(code=queries)),):
+                for found, expected in ((mirror.search_batch(queries), store.search_batch(codes=queries)),):
                     assert [*found] == [*expected]
                 assert mirror.search(CODES[number]) == store.search(code=CODES[number])
-                assert [*mirror.nearest(queries[:3], 7)] == [*store.nearest(code=queries[:3], k=7)]
+                assert [*mirror.nearest_batch(queries[:3], 7)] == [*store.nearest_batch(codes=queries[:3], k=7)]
                 assert mirror.sequence == store.sequence
         with pytest.raises(ClosedError, match="closed"):
             mirror.search(CODES[0])
@@ -265,7 +265,7 @@ def test_a_mirror_reads_everything_again_when_it_must(postgres_stores, monkeypat
         store.put_rows(range(5000), codes=np.tile(CODES, (13, 1))[:5000])
         mirror.refresh()
         assert len(mirror) == len(store)
-        assert [*mirror.search(CODES[:50])] == [*store.search(code=CODES[:50])]
+        assert [*mirror.search_batch(CODES[:50])] == [*store.search_batch(codes=CODES[:50])]
 
 
 def test_embeddings_go_to_the_mirror(postgres_stores):
@@ -273,8 +273,8 @@ def test_embeddings_go_to_the_mirror(postgres_stores):
     with postgres_stores.create(n_bits=64, radius=3, embeddings=Embeddings(5)) as store:
         store.put_rows(range(400), codes=CODES, embeddings=vectors)
         with Mirror(postgres_stores.place()) as mirror:
-            found = mirror.search(CODES[:20], rerank=2, embedding=vectors[:20])
-            assert [*found] == [*store.search(code=CODES[:20], rerank=2, embedding=vectors[:20])]
+            found = mirror.search_batch(CODES[:20], rerank=2, embedding=vectors[:20])
+            assert [*found] == [*store.search_batch(codes=CODES[:20], rerank=2, embedding=vectors[:20])]
 
 
 def test_migrations_are_made_once_and_by_writers(postgres_stores, monkeypatch):

@@ -66,7 +66,7 @@ def test_two_servers_are_one_store(servers):
         for query in range(0, 150, 30):
             expected = [query, f"name {query}"] if query < 150 else []
             assert [hit.id for hit in store.search(code=CODES[query])] == expected
-        batch = store.search(code=CODES[:20])
+        batch = store.search_batch(codes=CODES[:20])
         assert [[hit.id for hit in hits] for hits in batch] == [[number, f"name {number}"] for number in range(20)]
         assert [hit.id for hit in store.nearest(code=CODES[3], k=2)] == [3, "name 3"]
         assert [hit.id for hit in store.search(code=CODES[3], filter={"n": 153})] == ["name 3"]
@@ -79,4 +79,4 @@ def test_two_servers_are_one_store(servers):
         assert sum(1 for _ in store.scan()) == 300
         assert store.verify().ok
         with Mirror(address) as mirror:
-            assert [*mirror.search(CODES[:50])] == [*store.search(code=CODES[:50])]
+            assert [*mirror.search_batch(CODES[:50])] == [*store.search_batch(codes=CODES[:50])]

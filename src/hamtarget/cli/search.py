@@ -18,7 +18,8 @@ from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.encoding import EncodedRecords
-    from hamtarget.store import Store, StoreHit
+    from hamtarget.search import BatchHits, Hit
+    from hamtarget.store import Store
 
 _QUERIES_AT_ONCE = 256
 _NEAREST = 10
@@ -118,25 +119,25 @@ def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
     if encoded.broken:
         raise ImageError(next(iter(encoded.broken.values())))
-    found: Any
+    found: BatchHits
     if wanted.rerank is not None:
-        found = store.nearest(
+        found = store.nearest_batch(
             k=wanted.rerank,
-            code=encoded.codes,
+            codes=encoded.codes,
             filter=wanted.filter,
             rerank=wanted.k,
             embedding=_embeddings(store, encoded),
         )
     elif wanted.radius is not None:
-        found = store.search(radius=wanted.radius, code=encoded.codes, limit=wanted.limit, filter=wanted.filter)
+        found = store.search_batch(radius=wanted.radius, codes=encoded.codes, limit=wanted.limit, filter=wanted.filter)
     else:
-        found = store.nearest(k=wanted.k, code=encoded.codes, filter=wanted.filter)
+        found = store.nearest_batch(k=wanted.k, codes=encoded.codes, filter=wanted.filter)
     for record, hits in zip(encoded.records, found, strict=True):
         payloads = store.payloads([hit.id for hit in hits])
         yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
 
 
-def _as_dict(hit: StoreHit, payload: Any) -> dict[str, Any]:
+def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
     told = {"id": hit.id, "distance": hit.distance, "payload": payload}
     return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
 

@@ -142,7 +142,7 @@ def search_store(folder: Path, sample: Sample) -> Searched:
     """How long it took to find everything within the store's radius of every query, encoding included."""
     with Store.open(folder, read_only=True) as store:
         began = time.perf_counter()
-        found = store.search(sample.query_images)
+        found = store.search_batch(sample.query_images)
         seconds = time.perf_counter() - began
     return Searched(len(sample.query_images), seconds, sum(len(hits) for hits in found))
 
@@ -155,5 +155,5 @@ def shown_queries(sample: Sample) -> list[int]:
 def nearest_images(folder: Path, sample: Sample, queries: list[int]) -> list[list[tuple[int, int]]]:
     """(image, distance) of the nearest images in the store to each of some queries."""
     with Store.open(folder, read_only=True) as store:
-        found = store.nearest(sample.query_images[queries], SHOWN_HITS)
-    return [[(int(hit.id), hit.distance) for hit in hits] for hits in found]  # type: ignore[union-attr]
+        found = store.nearest_batch(sample.query_images[queries], SHOWN_HITS)
+    return [[(int(hit.id), hit.distance) for hit in hits] for hits in found]

@@ -14,9 +14,10 @@ from hamtarget.search.embeddings import Embeddings, unit_int8
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import Pairs, pairs_within
-from hamtarget.search.results import Cost, Costs, Hit, Hits, QueryHits
+from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits
 
 __all__ = [
+    "BatchHits",
     "Cost",
     "Costs",
     "Embeddings",
@@ -25,7 +26,6 @@ __all__ = [
     "Hits",
     "MultiIndex",
     "Pairs",
-    "QueryHits",
     "pairs_within",
     "unit_int8",
 ]

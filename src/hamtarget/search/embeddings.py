@@ -73,7 +73,7 @@ class Embeddings:
     def check_queries(self, queries: ArrayLike, *, n_rows: int) -> NDArray[Any]:
         """The same for queries, which stay float32 where rows are float16."""
         wide = "float32" if self.dtype == "float16" else self.dtype
-        return Embeddings(self.n_dims, wide, self.metric).check(queries, n_rows=n_rows, name="queries")
+        return Embeddings(self.n_dims, wide, self.metric).check(queries, n_rows=n_rows, name="query embeddings")
 
 
 def unit_int8(rows: ArrayLike) -> NDArray[np.int8]:

@@ -11,13 +11,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget import _native
-from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
-from hamtarget.errors import DtypeError, InputError, ShapeError, UnsupportedFileError
+from hamtarget.codes import Codes, check_codes
+from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.results import Cost, Costs, Hit, Hits, QueryHits
+from hamtarget.search.requests import (
+    Request,
+    Requests,
+    check_count,
+    check_ids,
+    many_codes,
+    many_rows_of_logits,
+    one_code,
+    one_embedding,
+    one_row_of_logits,
+)
+from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits
+from hamtarget.search.row_names import RowNames
 
-# More rows than any index has: as good as no limit, and within the range of the core's numbers.
-_HUGE = 2**62
 _MAX_THREADS = 1024
 
 
@@ -34,12 +44,9 @@ class CodeIndex:
     """What a search without a radius of its own looks within."""
     embeddings: Embeddings | None
     """What the embeddings are, if rows have some."""
+    requests: Requests
+    """Checks what a search is asked for."""
     _has_tables: ClassVar[bool]
-    # What the hits of one query are made of, a tuple of tuples; made by the core, without a detour through Python.
-    _hits_type: ClassVar[type[tuple[Any, ...]]] = QueryHits
-    _hit_type: ClassVar[type[tuple[Any, ...]]] = Hit
-    # What they show in place of row numbers, if anything.
-    _row_names: _native.RowNames | None
 
     def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
         """An empty index; without substrings it has no tables, and every search reads all rows."""
@@ -54,7 +61,7 @@ class CodeIndex:
         self.n_bits = 8 * core.n_bytes
         self.radius = core.radius if core.n_tables else None
         self.embeddings = embeddings
-        self._row_names = None
+        self.requests = Requests(self.n_bits, self.radius, embeddings)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -100,7 +107,7 @@ class CodeIndex:
             DtypeError: the ids are not integers that int64 holds.
             ShapeError: the ids are not (rows,).
         """
-        self._core.delete(_check_ids(ids))
+        self._core.delete(check_ids(ids))
 
     def replace(self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None = None) -> None:
         """Give ids that are there other codes and embeddings: all or none; a search sees the old or the new ones.
@@ -118,7 +125,7 @@ class CodeIndex:
             DtypeError: the ids are not integers that int64 holds.
             ShapeError: the ids are not (rows,).
         """
-        wanted = _check_ids(ids)
+        wanted = check_ids(ids)
         flat_codes, flat_embeddings = self._core.get(wanted)
         codes = flat_codes.reshape(len(wanted), self.n_bits // 8)
         if self.embeddings is None:
@@ -134,75 +141,127 @@ class CodeIndex:
 
     def search(
         self,
+        code: ArrayLike,
+        radius: int | None = None,
+        *,
+        limit: int | None = None,
+        filter: ArrayLike | Set[int] | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Find every row within `radius` bits of a code, or the first `limit` of them.
+
+        Example:
+            >>> index = MultiIndex(64, radius=2)
+            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            >>> index.search(np.zeros(8, dtype=np.uint8))
+            Hits(1 hit: Hit(id=10, distance=0, embedding_distance=None))
+
+        Args:
+            code: of the query, (n_bits / 8,) of packed uint8; for several, see `search_batch`.
+            radius: from 0 to n_bits - 1; a row at exactly this distance is a hit. The index's own by default.
+            limit: most hits; all of them by default.
+            filter: the only ids that may be hits: a set, list or array of ids, or a boolean array whose element i
+                says if id i may be one.
+            rerank: so many of the hits (after `limit`), the closest by embedding, by embedding distance and then id.
+            embedding: of the query, (n_dims,), for `rerank`.
+            cost: if True, the result's `cost` says how much work the query took.
+
+        Returns:
+            The hits, by distance and then id.
+
+        Raises:
+            InputError: a number is out of range, or `rerank` and `embedding` do not come together.
+            DtypeError: the code is not uint8, or a number is not an integer.
+            ShapeError: the code does not have `n_bits` bits, or the embedding has another shape than expected.
+            NotFiniteError: the embedding holds NaN or infinity.
+        """
+        wanted = one_code(code, self.n_bits)
+        if embedding is not None:
+            embedding = one_embedding(embedding)
+        request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
+        return self.find_one(request, cost=cost)
+
+    def search_batch(
+        self,
         codes: ArrayLike,
         radius: int | None = None,
         *,
         limit: int | None = None,
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None = None,
-        queries: ArrayLike | None = None,
+        embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
-    ) -> QueryHits | Hits:
-        """Every row within `radius` bits and no other, or the first `limit` of them, by distance and then id.
+    ) -> BatchHits:
+        """Find every row within `radius` bits of each of a batch of codes; see `search`.
 
         Args:
-            codes: of the queries, (rows, n_bits / 8) of packed uint8, or of one query, (n_bits / 8,).
-            radius: from 0 to n_bits - 1; a row at exactly this distance is a hit. The index's own by default.
-            limit: most hits for each query; all of them by default.
-            filter: the only ids that may be hits: a set, list or array of ids, or a boolean array whose element i
-                says whether id i may be.
-            rerank: so many of the hits (after `limit`), the closest by embedding, by embedding distance and then id.
-            queries: embeddings of the queries, (rows, n_dims), for `rerank`.
-            threads: the queries of a batch are shared among so many.
-            cost: whether the result says what each query took.
-
-        Returns:
-            `Hits` for a batch of queries, the hits alone for one query.
-
-        Raises:
-            InputError: a number is out of range, or `rerank` without embeddings.
-            DtypeError: the codes are not uint8, or a number is not an integer.
-            ShapeError: a query does not have `n_bits` bits, or `queries` have another shape than expected.
-            NotFiniteError: `queries` hold NaN or infinity.
-        """
-        wanted = check_codes(codes, self.n_bits)
-        within = self._radius(radius)
-        request = self._request(wanted, within, limit, filter, rerank, queries)
-        return self._run(request, np.ndim(codes) == 1, threads, cost)
-
-    def nearest(
-        self,
-        codes: ArrayLike,
-        k: int,
-        *,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        queries: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-    ) -> QueryHits | Hits:
-        """The `k` nearest rows, exactly, by distance and then id; all of them where there are fewer.
-
-        Args:
-            codes: of the queries, (rows, n_bits / 8) of packed uint8, or of one query, (n_bits / 8,).
-            k: hits for each query, at least 1.
+            codes: of the queries, (queries, n_bits / 8) of packed uint8.
+            radius: as in `search`.
+            limit: most hits for each query.
             filter: as in `search`.
-            rerank: so many of the k, the closest by embedding, by embedding distance and then id.
-            queries: as in `search`.
-            threads: as in `search`.
-            cost: as in `search`.
-
-        Returns:
-            `Hits` for a batch of queries, the hits alone for one query.
+            rerank: as in `search`, for each query.
+            embedding: of the queries, (queries, n_dims), for `rerank`.
+            threads: the queries are shared among so many threads.
+            cost: if True, the result's `costs` say how much work each query took.
 
         Raises:
             As `search`.
         """
-        wanted = check_codes(codes, self.n_bits)
-        k = _check_count(k, name="k")
-        request = self._request(wanted, self.n_bits, k, filter, rerank, queries)
-        return self._run(request, np.ndim(codes) == 1, threads, cost)
+        wanted = many_codes(codes, self.n_bits)
+        request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
+        return self.find_batch(request, threads=threads, cost=cost)
+
+    def nearest(
+        self,
+        code: ArrayLike,
+        k: int = 10,
+        *,
+        filter: ArrayLike | Set[int] | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Find the `k` nearest rows exactly, by distance and then id; all rows where there are fewer.
+
+        Example:
+            >>> index = FlatIndex(64)
+            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            >>> [(hit.id, hit.distance) for hit in index.nearest(np.zeros(8, dtype=np.uint8), 2)]
+            [(10, 0), (11, 3)]
+
+        Args:
+            code: as in `search`.
+            k: number of hits, at least 1.
+            filter: as in `search`.
+            rerank: so many of the k, the closest by embedding, by embedding distance and then id.
+            embedding: as in `search`.
+            cost: as in `search`.
+
+        Raises:
+            As `search`.
+        """
+        wanted = one_code(code, self.n_bits)
+        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding))
+        return self.find_one(request, cost=cost)
+
+    def nearest_batch(
+        self,
+        codes: ArrayLike,
+        k: int = 10,
+        *,
+        filter: ArrayLike | Set[int] | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+        cost: bool = False,
+    ) -> BatchHits:
+        """Find the `k` nearest rows of each of a batch of codes; see `nearest` and `search_batch`."""
+        wanted = many_codes(codes, self.n_bits)
+        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding)
+        return self.find_batch(request, threads=threads, cost=cost)
 
     def probe(
         self,
@@ -213,59 +272,120 @@ class CodeIndex:
         limit: int | None = None,
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None = None,
-        queries: ArrayLike | None = None,
+        embedding: ArrayLike | None = None,
         comparisons: int | None = None,
-        threads: int = 1,
         cost: bool = False,
-    ) -> QueryHits | Hits:
-        """What reading at most `budget` rows for a query finds of `search`: the likeliest rows are read first.
+    ) -> Hits:
+        """Search approximately: read at most `budget` rows, the most likely first.
 
         The query's code has a 1 where its logit is above 0. Buckets of all tables are read in the order of the sum of
-        |logit| over the bits in which they differ from it. A larger budget finds all that a smaller one finds; one of
-        `len(index)` or more finds exactly what `search` does. A large `radius`, up to n_bits - 1, takes in everything
-        that is read: with `rerank`, this is approximate search for nearest neighbours. Embeddings lie far apart in
-        memory: `comparisons` saves most of that time by comparing only rows that are near by their codes. Where sums of
-        |logit| choose or rank rows, they are counted in 63 steps up to the query's largest.
+        |logit| over the bits in which they differ from that code. A larger budget finds all that a smaller one finds;
+        one of `len(index)` or more finds exactly what `search` does. With a large `radius`, up to n_bits - 1,
+        everything that is read is a hit: together with `rerank`, this is approximate search for nearest neighbours.
+        Embeddings lie far apart in memory: `comparisons` saves most of that time, because only rows that are near by
+        their codes are compared. Sums of |logit| are rounded to 63 steps up to the query's largest.
+
+        Example:
+            >>> index = MultiIndex(64, radius=2)
+            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            >>> [hit.id for hit in index.probe(np.full(64, -1.0), budget=100, radius=63)]
+            [10, 11]
 
         Args:
-            logits: of the queries, (rows, n_bits), or of one query, (n_bits,).
-            budget: most rows read for each query; an empty bucket counts as one row.
+            logits: of the query, (n_bits,); for several, see `probe_batch`.
+            budget: most rows read; an empty bucket counts as one row.
             radius: as in `search`.
             limit: as in `search`.
             filter: as in `search`.
             rerank: as in `search`. An index without embeddings ranks by the query's logits instead: by the sum of
                 |logit| over the bits in which a row differs, which `embedding_distance` then is.
-            queries: as in `search`.
-            comparisons: most rows whose embeddings are compared, for each query: of the hits, those with the smallest
-                sum of |logit| over the bits in which they differ from the query, then by id. All hits by default.
-            threads: as in `search`.
+            embedding: as in `search`.
+            comparisons: most rows whose embeddings are compared: of the hits, those with the smallest sum of |logit|
+                over the bits in which they differ from the query, then by id. All hits by default.
             cost: as in `search`.
-
-        Returns:
-            `Hits` for a batch of queries, the hits alone for one query.
 
         Raises:
             As `search`; InputError also where `comparisons` is given without `rerank` or with `limit`;
             NotFiniteError also where a logit is NaN or infinite.
         """
-        one = np.ndim(logits) == 1
-        real = check_vectors(np.atleast_2d(np.asarray(logits)), name="logits", n_columns=self.n_bits)
-        codes = np.packbits(real > 0, axis=1, bitorder="little")
-        if comparisons is not None:
-            comparisons = min(_check_count(comparisons, name="comparisons"), _HUGE)
-            if rerank is None:
-                raise InputError(
-                    "comparisons is given without rerank; it says of how many rows embeddings are compared"
-                )
-            if self.embeddings is None:
-                raise InputError("comparisons is given; this index keeps no embeddings to compare")
-            if limit is not None:
-                raise InputError("comparisons and limit are given; both choose rows to be re-ranked: pass one of them")
-        if rerank is not None and limit is not None and self.embeddings is None:
-            raise InputError("rerank and limit are given; without embeddings both choose hits: pass one of them")
-        probing = (np.ascontiguousarray(real), min(_check_count(budget, name="budget"), _HUGE), comparisons)
-        request = self._request(codes, self._radius(radius), limit, filter, rerank, queries, *probing)
-        return self._run(request, one, threads, cost)
+        request = self.requests.probe(
+            one_row_of_logits(logits, self.n_bits),
+            budget,
+            radius=radius,
+            limit=limit,
+            filter=filter,
+            rerank=rerank,
+            embedding=one_embedding(embedding),
+            comparisons=comparisons,
+        )
+        return self.find_one(request, cost=cost)
+
+    def probe_batch(
+        self,
+        logits: ArrayLike,
+        budget: int,
+        *,
+        radius: int | None = None,
+        limit: int | None = None,
+        filter: ArrayLike | Set[int] | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        comparisons: int | None = None,
+        threads: int = 1,
+        cost: bool = False,
+    ) -> BatchHits:
+        """Search approximately for a batch of queries, of each of which at most `budget` rows are read; see `probe`.
+
+        Args:
+            logits: of the queries, (queries, n_bits).
+            budget: as in `probe`, for each query.
+            radius: as in `search`.
+            limit: as in `search_batch`.
+            filter: as in `search`.
+            rerank: as in `probe`, for each query.
+            embedding: as in `search_batch`.
+            comparisons: as in `probe`, for each query.
+            threads: as in `search_batch`.
+            cost: as in `search_batch`.
+
+        Raises:
+            As `probe`.
+        """
+        request = self.requests.probe(
+            many_rows_of_logits(logits, self.n_bits),
+            budget,
+            radius=radius,
+            limit=limit,
+            filter=filter,
+            rerank=rerank,
+            embedding=embedding,
+            comparisons=comparisons,
+        )
+        return self.find_batch(request, threads=threads, cost=cost)
+
+    def find_one(self, request: Request, *, cost: bool = False) -> Hits:
+        """Return the hits of a request for one query."""
+        hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit)
+        if cost:
+            hits.cost = Cost(buckets, candidates, comparisons)
+        return hits
+
+    def find_one_named(self, request: Request, names: RowNames, *, cost: bool = False) -> Hits | None:
+        """Return the same hits with ids in place of rows; None if the id of one of them is not known."""
+        hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit, names.core)
+        # The core gives a plain tuple, of rows, where it does not know every name.
+        if type(hits) is not Hits:
+            return None
+        if cost:
+            hits.cost = Cost(buckets, candidates, comparisons)
+        return hits
+
+    def find_batch(self, request: Request, *, threads: int = 1, cost: bool = False) -> BatchHits:
+        """Return the hits of a request for any number of queries."""
+        n_threads = min(check_count(threads, name="threads"), _MAX_THREADS)
+        offsets, rows, distances, closeness, counts = self._core.search(_native.Search(*request), n_threads)
+        costs = Costs(*np.ascontiguousarray(counts.reshape(-1, 3).T)) if cost else None
+        return BatchHits(offsets, rows, distances, closeness if request.rerank else None, costs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put the index, as it is now, at `path`: a reader finds the old file or the new one, even after a crash.
@@ -303,7 +423,7 @@ class CodeIndex:
         self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None
     ) -> tuple[NDArray[np.int64], Codes, NDArray[np.uint8] | None]:
         checked = check_codes(codes, self.n_bits)
-        numbers = _check_ids(ids)
+        numbers = check_ids(ids)
         if len(numbers) != len(checked):
             raise ShapeError(
                 f"there are {len(numbers):,} ids for {len(checked):,} codes; expected one id for each code"
@@ -315,92 +435,3 @@ class CodeIndex:
         if embeddings is None:
             raise InputError(f"embeddings are missing; this index keeps {self.embeddings.n_dims} numbers a row")
         return numbers, checked, self.embeddings.check(embeddings, n_rows=len(checked)).view(np.uint8)
-
-    def _radius(self, radius: int | None) -> int:
-        if radius is not None:
-            return check_radius(radius, self.n_bits)
-        if self.radius is None:
-            raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
-        return self.radius
-
-    def _request(
-        self,
-        codes: Codes,
-        radius: int,
-        limit: int | None,
-        filter: ArrayLike | Set[int] | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        logits: NDArray[np.float32] | None = None,
-        budget: int = 0,
-        comparisons: int | None = None,
-    ) -> _native.Search:
-        if limit is not None:
-            limit = min(_check_count(limit, name="limit"), _HUGE)
-        # A search for one code takes a few microseconds: nothing is to be done for what was not asked.
-        if filter is None and rerank is None and queries is None and logits is None:
-            return _native.Search(codes, radius, limit)
-        ids, mask = _check_filter(filter)
-        embeddings = None
-        if rerank is not None:
-            rerank = min(_check_count(rerank, name="rerank"), _HUGE)
-            if self.embeddings is None and logits is None:
-                raise InputError("rerank is given; this index keeps no embeddings: make it with embeddings=...")
-            if self.embeddings is None and queries is not None:
-                raise InputError(
-                    "queries are given; this index keeps no embeddings: without them, logits rank the hits"
-                )
-            if self.embeddings is not None and queries is None:
-                raise InputError("rerank is given without queries; pass the embeddings of the queries")
-        elif queries is not None:
-            raise InputError("queries are given without rerank; pass rerank=l for the closest l hits")
-        if self.embeddings is not None and queries is not None:
-            embeddings = self.embeddings.check_queries(queries, n_rows=len(codes)).view(np.uint8)
-        return _native.Search(codes, radius, limit, ids, mask, rerank or 0, embeddings, logits, budget, comparisons)
-
-    def _run(self, request: _native.Search, one: bool, threads: int, cost: bool) -> QueryHits | Hits:
-        n_threads = 1 if threads == 1 else min(_check_count(threads, name="threads"), _MAX_THREADS)
-        if one:
-            hits: Any
-            hits, *counts = self._core.search_one(request, self._hits_type, self._hit_type, self._row_names)
-            if cost:
-                hits.cost = Cost(*counts)
-            found: QueryHits = hits
-            return found
-        offsets, ids, distances, closeness, all_counts = self._core.search(request, n_threads)
-        costs = Costs(*np.ascontiguousarray(all_counts.reshape(-1, 3).T)) if cost else None
-        return Hits(offsets, ids, distances, closeness if request.reranks else None, costs)
-
-
-def _check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
-    """`ids` as a contiguous array of int64."""
-    array = np.asarray(ids)
-    # An empty list has no integers to tell its type by; numpy calls it float64.
-    if array.size and (array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64)):
-        raise DtypeError(f"{name} have dtype {array.dtype}; expected int64")
-    if array.ndim != 1:
-        raise ShapeError(f"{name} have {array.ndim} dimensions; expected 1: (rows,)")
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
-def _check_filter(
-    filter: ArrayLike | Set[int] | None,
-) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """The ids, ascending, or the mask that a filter is."""
-    if filter is None:
-        return None, None
-    array = np.asarray(list(filter) if isinstance(filter, Set) else filter)
-    if array.dtype == np.bool_:
-        if array.ndim != 1:
-            raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")
-        return None, np.ascontiguousarray(array)
-    return np.unique(_check_ids(array, name="filter")), None
-
-
-def _check_count(count: int, *, name: str) -> int:
-    """`count` itself, if it is a whole number of at least 1."""
-    if not isinstance(count, int | np.integer) or isinstance(count, bool):
-        raise DtypeError(f"{name} is {count!r}; expected an integer")
-    if count < 1:
-        raise InputError(f"{name} is {count}; expected at least 1")
-    return int(count)

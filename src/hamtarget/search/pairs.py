@@ -13,7 +13,6 @@ from hamtarget.errors import InputError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.multi import MultiIndex
-from hamtarget.search.results import Hits
 
 # Queries of the first block; later ones are as large as these bounds let them be.
 _FIRST_QUERIES = 256
@@ -84,16 +83,14 @@ def _search(
     start, size = 0, _FIRST_QUERIES
     while start < len(rows):
         block, codes = read(rows[start : start + size])
-        hits = index.search(codes, radius, threads=threads)
-        if not isinstance(hits, Hits):
-            raise TypeError("a batch of codes gives a batch of hits")
+        hits = index.search_batch(codes, radius, threads=threads)
         a = np.repeat(block, np.diff(hits.offsets))
-        later = hits.ids > a
-        yield Pairs(a[later], hits.ids[later], hits.distances[later])
+        later = hits.rows > a
+        yield Pairs(a[later], hits.rows[later], hits.distances[later])
         start += size
         if progress:
             progress(min(start, len(rows)), len(rows))
-        size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.ids))))
+        size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.rows))))
 
 
 def present(index: CodeIndex, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Codes]:

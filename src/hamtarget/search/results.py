@@ -1,20 +1,27 @@
-"""What a search gives back."""
+"""Results of searches, the same for indexes and stores: hits of one query, hits of a batch, and their costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.items import Id
+
+# Hits of one query that its `repr` shows.
+_SHOWN = 3
+
 
 class Hit(NamedTuple):
-    """A stored code that was found."""
+    """A row of an index, or an item of a store, that was found."""
 
-    id: int
+    id: Id
+    """The row's or item's id: an integer, or in a store perhaps a string."""
     distance: int
     """Hamming distance to the query."""
     embedding_distance: float | None = None
@@ -22,62 +29,88 @@ class Hit(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one query took."""
+    """Work that one query took."""
 
     buckets: int
     """Buckets looked up."""
     candidates: int
-    """Rows read, a row in several buckets counted in each."""
+    """Rows read; a row in several buckets counts in each."""
     comparisons: int
     """Embedding distances computed."""
 
 
-class QueryHits(tuple[Hit, ...]):
-    """Hits of one query, as a tuple.
+class Hits(tuple[Hit, ...]):
+    """Hits of one query, a tuple of `Hit`, nearest first.
 
     Attributes:
-        cost: what the query took, if the search was asked to count.
+        cost: the work that the query took, if the search was asked to count it.
     """
 
     cost: Cost | None = None
 
+    def __repr__(self) -> str:
+        """Return the number of hits and the first few of them."""
+        shown = [repr(hit) for hit in self[:_SHOWN]] + ["..."] * (len(self) > _SHOWN)
+        count = f"{len(self):,} hit{'' if len(self) == 1 else 's'}"
+        return f"Hits({count}{': ' if shown else ''}{', '.join(shown)})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """What the queries of a batch took, int64 of shape (queries,) each; see `Cost`."""
+    """Work that the queries of a batch took: int64 of shape (queries,) each; see `Cost`."""
 
     buckets: NDArray[np.int64]
     candidates: NDArray[np.int64]
     comparisons: NDArray[np.int64]
 
+    def __getitem__(self, query: int) -> Cost:
+        """Return the cost of one query."""
+        return Cost(int(self.buckets[query]), int(self.candidates[query]), int(self.comparisons[query]))
+
+    def __add__(self, other: Costs) -> Costs:
+        """Return the sum, query by query, of two searches for the same queries."""
+        return Costs(
+            self.buckets + other.buckets, self.candidates + other.candidates, self.comparisons + other.comparisons
+        )
+
 
 # No `==`: comparing arrays gives arrays. Compare `offsets`, `ids` and `distances` with numpy.
-@dataclass(frozen=True, slots=True, eq=False)
-class Hits:
-    """Hits of a batch of queries: `hits[q]` are those of query q, by distance and then id.
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchHits:
+    """Hits of a batch of queries: `hits[q]` are those of query q, nearest first.
 
     The arrays hold all hits one after another; those of query q lie from `offsets[q]` to `offsets[q + 1]`.
 
     Attributes:
         offsets: int64, (queries + 1,).
-        ids: int64, (hits,).
+        rows: int64, (hits,): the numbers by which the index knows the hits; an index's ids are these.
         distances: uint16, (hits,): Hamming distances.
         embedding_distances: float32, (hits,), if the hits were re-ranked; they are then ordered by it.
-        costs: what each query took, if the search was asked to count.
+        costs: the work that each query took, if the search was asked to count it.
+        names: gives the ids of rows, where a store has ids that are not row numbers.
     """
 
     offsets: NDArray[np.int64]
-    ids: NDArray[np.int64]
+    rows: NDArray[np.int64]
     distances: NDArray[np.uint16]
     embedding_distances: NDArray[np.float32] | None = None
     costs: Costs | None = None
+    names: Callable[[NDArray[np.int64]], NDArray[Any]] | None = field(default=None)
+
+    @cached_property
+    def ids(self) -> NDArray[Any]:
+        """Ids of all hits, (hits,): int64, or an array of str and int objects if a store has other ids.
+
+        Made when first asked for: a million Python objects take longer than finding them.
+        """
+        return self.rows if self.names is None else self.names(self.rows)
 
     def __len__(self) -> int:
-        """Number of queries."""
+        """Return the number of queries."""
         return len(self.offsets) - 1
 
-    def __getitem__(self, query: int) -> QueryHits:
-        """Hits of one query.
+    def __getitem__(self, query: int) -> Hits:
+        """Return the hits of one query.
 
         Raises:
             IndexError: there is no such query.
@@ -86,14 +119,27 @@ class Hits:
             raise IndexError(f"query {query} of a batch of {len(self):,}")
         query %= len(self)
         here = slice(*self.offsets[query : query + 2].tolist())
-        ids, distances = self.ids[here].tolist(), self.distances[here].tolist()
+        rows = self.rows[here]
+        ids = (rows if self.names is None else self.names(rows)).tolist()
         closeness = repeat(None) if self.embedding_distances is None else self.embedding_distances[here].tolist()
-        found = QueryHits(map(Hit, ids, distances, closeness))
+        hits = Hits(map(Hit, ids, self.distances[here].tolist(), closeness))
         if self.costs is not None:
-            counts = (self.costs.buckets, self.costs.candidates, self.costs.comparisons)
-            found.cost = Cost(*(int(count[query]) for count in counts))
-        return found
+            hits.cost = self.costs[query]
+        return hits
 
-    def __iter__(self) -> Iterator[QueryHits]:
-        """Hits of each query in turn."""
+    def __iter__(self) -> Iterator[Hits]:
+        """Yield the hits of each query in turn."""
         return (self[query] for query in range(len(self)))
+
+    def __repr__(self) -> str:
+        """Return the numbers of queries and hits in a line."""
+        how = "" if self.embedding_distances is None else ", re-ranked"
+        return f"BatchHits({len(self):,} queries, {len(self.rows):,} hits{how})"
+
+    def with_costs(self, costs: Costs | None) -> Self:
+        """Return the same hits with other costs."""
+        return replace(self, costs=costs)
+
+    def with_names(self, names: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Self:
+        """Return the same hits with ids that `names` gives."""
+        return replace(self, names=names)

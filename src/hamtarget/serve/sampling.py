@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, distances, unpack
+from hamtarget.items import Id
 from hamtarget.serve.counting import CountingStore
-from hamtarget.store import Id
 
 SAMPLE_ROWS = 20_000
 _EXAMPLES = 24

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import HamtargetError, InputError
+from hamtarget.items import Id
 from hamtarget.serve.coalescing import Coalescer
 from hamtarget.serve.counting import CountingStore, Look
 from hamtarget.serve.meters import Meters
@@ -20,7 +21,7 @@ from hamtarget.serve.routes import schemas
 from hamtarget.serve.routes.reading import from_base64, from_hex
 from hamtarget.serve.settings import ServiceSettings
 from hamtarget.serve.work import DeleteJob, EncodedInputs, Input, PutJob, SearchJob, SearchOutcome, Work
-from hamtarget.store import Id, Item, Range
+from hamtarget.store import Item, Range
 
 # Rows that are worked on in one go, at most: what comes meanwhile need not wait long.
 _ENCODED_ROWS = 64

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, check_finite
 from hamtarget.errors import HamtargetError, InputError, ShapeError
-from hamtarget.search import Costs
+from hamtarget.items import Id
+from hamtarget.search import BatchHits, Costs
 from hamtarget.serve.counting import CountingStore, Look
 from hamtarget.serve.pictures import Pictures, read_upload
 from hamtarget.serve.sampling import Sampler
 from hamtarget.serve.settings import ServiceSettings
-from hamtarget.store import Id, Item, StoreHits
+from hamtarget.store import Item
 from hamtarget.store.inputs import encode
 
 Input = bytes | list[float]
@@ -66,7 +67,7 @@ class SearchOutcome:
         histogram: items at each distance, if wanted; and whether they are all items.
     """
 
-    hits: StoreHits
+    hits: BatchHits
     buckets: int
     candidates: int
     comparisons: int
@@ -224,7 +225,7 @@ class Work:
             start = part.stop
         return answers
 
-    def _outcome(self, job: SearchJob, hits: StoreHits, costs: Costs, ms: float) -> SearchOutcome:
+    def _outcome(self, job: SearchJob, hits: BatchHits, costs: Costs, ms: float) -> SearchOutcome:
         items = self.store.get(hits.ids.tolist()) if job.items and len(hits.rows) else []
         histogram = None
         if job.histogram:
@@ -247,7 +248,7 @@ class Work:
         return len(job.ids)
 
 
-def _hits_of(hits: StoreHits, queries: slice) -> StoreHits:
+def _hits_of(hits: BatchHits, queries: slice) -> BatchHits:
     offsets = hits.offsets[queries.start : queries.stop + 1]
     here = slice(int(offsets[0]), int(offsets[-1]))
     closeness = hits.embedding_distances

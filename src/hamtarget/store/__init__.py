@@ -1,8 +1,8 @@
 """A durable collection of items (id, code, embedding, payload), found by the distance of their codes."""
 
-from hamtarget.store.filters import Range
-from hamtarget.store.items import Item
-from hamtarget.store.results import Id, Pair, StoreHit, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.filters import Range
+from hamtarget.items import Id, Item
+from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.store import Store
 
 __all__ = [
@@ -11,9 +11,6 @@ __all__ = [
     "Pair",
     "Range",
     "Store",
-    "StoreHit",
-    "StoreHits",
-    "StoreQueryHits",
     "StoreReport",
     "StoreStats",
 ]

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from numpy.typing import ArrayLike
-
 from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.requests import Request
+from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
-from hamtarget.store.filters import Filter
-from hamtarget.store.items import Item
-from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 
@@ -81,31 +81,12 @@ class Backend(Protocol):
         """All items that pass."""
         ...
 
-    def find(
-        self,
-        codes: ArrayLike,
-        radius: int | None,
-        *,
-        limit: int | None,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """Every item within the radius of a code, or of each of several."""
+    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+        """Return the hits of a request for one query."""
         ...
 
-    def find_nearest(
-        self,
-        codes: ArrayLike,
-        k: int,
-        *,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """The nearest items to a code, or to each of several."""
+    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the hits of a request for any number of queries."""
         ...
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:

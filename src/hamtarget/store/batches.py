@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import Codes, check_codes
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.items import Id, Item, Payload
 from hamtarget.search import Embeddings
-from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.items import Item, Payload, check_id, check_ids, shorten
+from hamtarget.store.inputs import encode, many_inputs
+from hamtarget.store.items import check_id, check_ids, shorten
 from hamtarget.store.payloads import payloads_as_json
-from hamtarget.store.results import Id
 from hamtarget.store.settings import Settings
 
 
@@ -70,7 +70,7 @@ def batch_of_rows(
         raise InputError("codes and inputs are both given or both missing; give one of them")
     if codes is None:
         trained = encoder()
-        codes, made = encode(trained, as_batch(trained, inputs)[0], settings.embeddings if embeddings is None else None)
+        codes, made = encode(trained, many_inputs(trained, inputs), settings.embeddings if embeddings is None else None)
         embeddings = made if embeddings is None else embeddings
     rows = check_codes(codes, settings.n_bits)
     if len(checked) != len(rows):
@@ -103,7 +103,7 @@ def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], it
         trained = encoder()
         kind = settings.embeddings if any(embeddings[place] is None for place in places) else None
         inputs = [items[place].input for place in places]
-        made_codes, made_embeddings = encode(trained, as_batch(trained, inputs)[0], kind)
+        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs), kind)
         for made, place in enumerate(places):
             codes[place] = made_codes[made]
             if embeddings[place] is None and made_embeddings is not None:

@@ -14,31 +14,55 @@ from hamtarget.errors import InputError, ShapeError
 from hamtarget.search import Embeddings, unit_int8
 
 
-def as_batch(encoder: TrainedEncoder, inputs: Any) -> tuple[NDArray[Any], bool]:
-    """Inputs as one array that the encoder takes, and whether it was one input alone.
-
-    A path, bytes or an image of Pillow is one input, a list or tuple of them a batch; an array is one input or a batch
-    by its number of dimensions.
+def one_input(encoder: TrainedEncoder, query: Any) -> NDArray[Any]:
+    """Return one input (an array, an image path, bytes of an image file, an image of Pillow) as a batch of one.
 
     Raises:
-        ShapeError: the array has another number of dimensions. ImageError: an image cannot be read.
+        ShapeError: it is not one input of the encoder.
+        ImageError: an image cannot be read.
     """
     shape = tuple(encoder.input_shape)
-    if _is_picture(inputs):
-        return _read_pictures([inputs], shape), True
+    if _is_picture(query):
+        return _read_pictures([query], shape)
+    array = _as_array(query, shape)
+    plain = _plain(shape)
+    if array.shape in (shape, plain):
+        return array.reshape(1, *shape)
+    raise ShapeError(
+        f"the query has shape {array.shape}; the store's encoder takes {plain}: for several queries, call the method "
+        "with _batch in its name"
+    )
+
+
+def many_inputs(encoder: TrainedEncoder, inputs: Any) -> NDArray[Any]:
+    """Return a batch of inputs (an array, or a list of what `one_input` takes) as one array that the encoder takes.
+
+    Raises:
+        ShapeError: they are not a batch of the encoder's inputs.
+        ImageError: an image cannot be read.
+    """
+    shape = tuple(encoder.input_shape)
     if isinstance(inputs, list | tuple) and inputs and any(_is_picture(element) for element in inputs):
-        return _read_pictures(list(inputs), shape), False
+        return _read_pictures(list(inputs), shape)
+    plain = _plain(shape)
+    if _is_picture(inputs):
+        raise ShapeError("inputs are one image; expected a list of them: for one query, call the method without _batch")
+    array = _as_array(inputs, shape)
+    if array.shape[1:] in (shape, plain) and array.ndim:
+        return array.reshape(len(array), *shape)
+    raise ShapeError(f"inputs have shape {array.shape}; the store's encoder takes (rows, *{plain})")
+
+
+def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of an input without its one channel: grey images may come with or without it."""
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
+
+
+def _as_array(inputs: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
-        array = np.asarray(inputs)
+        return np.asarray(inputs)
     except ValueError as error:
         raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
-    # Grey images may come with their one channel or without.
-    plain = shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
-    if array.shape in (shape, plain):
-        return array.reshape(1, *shape), True
-    if array.shape[1:] in (shape, plain):
-        return array.reshape(len(array), *shape), False
-    raise ShapeError(f"inputs have shape {array.shape}; the store's encoder takes {plain} or (rows, *{plain})")
 
 
 def encode(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.store.results import Id
+from hamtarget.items import Id
 
 MAX_ID_BYTES = 1024
 
@@ -26,30 +25,8 @@ _MAX_CHARACTER_BYTES = 4
 _ROW = struct.Struct("<q")
 _ROW_AND_CHANGE = struct.Struct("<qq")
 
-Payload = Mapping[str, Any]
-
 Record = tuple[int, bytes, bytes | None, bytes | None]
 """Row number, code, embedding, and payload as JSON in UTF-8."""
-
-
-# No `==`: comparing arrays gives arrays.
-@dataclass(frozen=True, slots=True, eq=False)
-class Item:
-    """One thing in a store: what `put` takes, and `get` and `scan` give.
-
-    Attributes:
-        id: a string of at most 1,024 bytes of UTF-8, or an integer that int64 holds; 1 and "1" are two ids.
-        input: what the store's encoder takes: a vector, an image path, an image; it is encoded and not kept.
-        code: packed uint8, (n_bits / 8,), where there is no input.
-        embedding: (n_dims,), where the store keeps embeddings; that of the encoder by default.
-        payload: a JSON object of at most 16 MiB, or None.
-    """
-
-    id: Id
-    input: Any = None
-    code: ArrayLike | None = None
-    embedding: ArrayLike | None = None
-    payload: Payload | None = None
 
 
 def check_id(id: object) -> Id:
@@ -69,6 +46,11 @@ def check_id(id: object) -> Id:
     if not -(2**63) <= id < 2**63:
         raise InputError(f"id {id} does not fit 64 bits; expected -2**63 to 2**63 - 1, or a string")
     return int(id)
+
+
+def is_direct(id: Id) -> TypeGuard[int]:
+    """Return True if an id is its own row number."""
+    return isinstance(id, int) and id < FIRST_NAMED_ROW
 
 
 def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:

@@ -5,30 +5,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.search import Hits
+from hamtarget.items import Id
+from hamtarget.search.results import BatchHits
 from hamtarget.search.row_names import RowNames
-from hamtarget.store.results import Id, StoreHit, StoreHits, StoreQueryHits
-from hamtarget.store.sqlite.rows import find_ids
+
+Connection = TypeVar("Connection")
 
 
-class Names:
+class Names(Generic[Connection]):
     """Ids of rows. A row number is never given to a second id, so that what is remembered stays true."""
 
     def __init__(
         self,
         remembered: RowNames,
-        connect: Callable[[], AbstractContextManager[Any]],
-        find: Callable[[Any, Sequence[int]], dict[int, Id]] = find_ids,
+        connect: Callable[[], AbstractContextManager[Connection]],
+        find: Callable[[Connection, Sequence[int]], dict[int, Id]],
     ) -> None:
-        """Names that are looked up in a database, unless they are remembered.
+        """Look names up in a database, unless they are remembered.
 
         Args:
-            remembered: those of the index, whose hits have names where all of them are known.
+            remembered: those that are known.
             connect: gives a connection to the database.
             find: gives, with such a connection, ids of those rows that are there.
         """
@@ -37,27 +38,24 @@ class Names:
         self._find = find
         self._lock = threading.Lock()
 
-    def resolve(self, hits: tuple[StoreHit, ...] | Hits, connection: Any = None) -> StoreQueryHits | StoreHits | None:
-        """Hits with ids in place of row numbers; None where a row was deleted before its id was known."""
-        if isinstance(hits, StoreQueryHits):
-            return hits
-        rows = hits.ids if isinstance(hits, Hits) else np.array([hit.id for hit in hits], dtype=np.int64)
-        if not self._remember(rows, connection):
-            return None
-        if isinstance(hits, Hits):
-            return StoreHits(hits.offsets, rows, hits.distances, hits.embedding_distances, self._remembered.of)
-        ids = self._remembered.of(rows).tolist()
-        return StoreQueryHits(hit._replace(id=id) for hit, id in zip(hits, ids, strict=True))
+    def name(self, hits: BatchHits, connection: Connection | None = None) -> BatchHits | None:
+        """Return hits that have ids; None where a row was deleted before its id was known.
+
+        Args:
+            hits: of rows.
+            connection: is asked for ids that are not known; one of its own by default.
+        """
+        return hits.with_names(self._remembered.of) if self._remember(hits.rows, connection) else None
 
     def of_present(self, rows: NDArray[np.int64]) -> dict[int, Id]:
-        """Ids by row, without those of rows that were deleted before their ids were known."""
+        """Return ids by row, without those of rows that were deleted before their ids were known."""
         rows = np.unique(rows)
         if not self._remember(rows, None):
             rows = rows[self._remembered.are_known(rows)]
         return dict(zip(rows.tolist(), self._remembered.of(rows).tolist(), strict=True))
 
-    def _remember(self, rows: NDArray[np.int64], connection: Any) -> bool:
-        """Whether the ids of all of the rows are known now; `connection` is asked for those that were not."""
+    def _remember(self, rows: NDArray[np.int64], connection: Connection | None) -> bool:
+        """Return True if the ids of all of the rows are known now; the database is asked for those that were not."""
         if self._remembered.know(rows):
             return True
         if connection is not None:
@@ -67,14 +65,7 @@ class Names:
                 self._learn(rows, own)
         return self._remembered.know(rows)
 
-    def _learn(self, rows: NDArray[np.int64], connection: Any) -> None:
+    def _learn(self, rows: NDArray[np.int64], connection: Connection) -> None:
         with self._lock:
             unknown = np.unique(rows[~self._remembered.are_known(rows)]).tolist()
             self._remembered.add(self._find(connection, unknown))
-
-
-def plain(hits: StoreQueryHits | Hits) -> StoreQueryHits | StoreHits:
-    """Hits whose row numbers are their ids."""
-    if isinstance(hits, Hits):
-        return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances)
-    return hits

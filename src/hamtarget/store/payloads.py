@@ -9,7 +9,8 @@ from itertools import chain
 from typing import Any
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
-from hamtarget.store.items import Payload, encode_text, shorten
+from hamtarget.items import Payload
+from hamtarget.store.items import encode_text, shorten
 
 MAX_PAYLOAD_BYTES = 16 * 2**20
 MAX_PAYLOAD_DEPTH = 100

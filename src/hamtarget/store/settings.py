@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from dataclasses import asdict, dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from hamtarget.codes import check_n_bits
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
 from hamtarget.search import Embeddings, MultiIndex
-from hamtarget.store.sqlite.database import Durability
+
+Durability = Literal["full", "os"]
+"""What a put waits for: the disk, or the operating system only."""
 
 _CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.
@@ -43,19 +44,6 @@ class Settings:
         """Every setting by name, as JSON; and the checksum of all of them."""
         texts = {name: json.dumps(value) for name, value in asdict(self).items()}
         return {**texts, _CHECKSUM: _checksum(texts)}
-
-
-def read_settings(connection: sqlite3.Connection) -> Settings:
-    """The settings in a database.
-
-    Raises:
-        CorruptFileError: they are not those of a store.
-    """
-    try:
-        texts = dict(connection.execute("SELECT name, value FROM settings"))
-    except (TypeError, ValueError) as error:
-        raise _damaged(error) from error
-    return settings_of(texts)
 
 
 def settings_of(texts: dict[str, str]) -> Settings:

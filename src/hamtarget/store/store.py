@@ -11,26 +11,28 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget.codes import check_radius
+from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
-from hamtarget.search import Embeddings
+from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.requests import Requests, many_codes, one_code, one_embedding
+from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.filters import Filter
-from hamtarget.store.inputs import as_batch, encode
-from hamtarget.store.items import Item, Payload, check_id, check_ids
+from hamtarget.store.inputs import encode, many_inputs, one_input
+from hamtarget.store.items import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
-from hamtarget.store.results import Id, Pair, StoreHits, StoreQueryHits, StoreReport, StoreStats
-from hamtarget.store.settings import choose_settings
+from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
-from hamtarget.store.sqlite.database import Durability
-from hamtarget.store.sqlite.folder import FolderEngine
+from hamtarget.store.sqlite.engine import FolderEngine
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
-_ONE_OF_BOTH = "query and code are both given or both missing; give one of them"
+_ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both missing; give one of them"
 
 
 class Store:
@@ -46,6 +48,8 @@ class Store:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
         self._encoder: TrainedEncoder | None = None
+        kept = engine.settings
+        self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
 
     @classmethod
     def create(
@@ -289,33 +293,71 @@ class Store:
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
-        threads: int = 1,
-    ) -> StoreQueryHits | StoreHits:
-        """Every item within `radius` bits of the query, nearest first, or the first `limit` of them.
+        cost: bool = False,
+    ) -> Hits:
+        """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
 
         Args:
-            query: what the encoder takes, one input or a batch of them, or else
-            code: packed uint8, (n_bits / 8,) or (queries, n_bits / 8).
+            query: one input that the encoder takes, or else
+            code: packed uint8, (n_bits / 8,). For several queries see `search_batch`.
             radius: from 0 to n_bits - 1; the store's own by default.
-            limit: most hits for each query; all of them by default.
+            limit: most hits; all of them by default.
             filter: the value, or the `Range` of values, of each named top-level field of the payload.
             rerank: so many of the hits (after `limit`), the closest by embedding.
-            embedding: of the query or queries, for `rerank`; that of the encoder by default.
-            threads: the queries of a batch are shared among so many.
+            embedding: of the query, (n_dims,), for `rerank`; that of the encoder by default.
+            cost: if True, the result's `cost` says how much work the query took.
 
         Returns:
-            `StoreHits` for a batch of queries, the hits alone for one query; those at one distance are in the order
-            of integer ids, then in that in which they were first stored.
+            The hits; those at one distance are in the order of integer ids, then in that in which they were first
+            stored.
 
         Raises:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
-        codes, vectors = (code, embedding) if query is None else self._encode(query, code, embedding, rerank)
-        if codes is None:
-            raise InputError(_ONE_OF_BOTH)
-        return self._engine.find(
-            codes, radius, limit=limit, filter=filter, rerank=rerank, queries=vectors, threads=threads
+        if query is not None:
+            code, embedding = self._encode_one(query, code, embedding, rerank)
+        elif code is None:
+            raise InputError(_ONE_OF_BOTH.format("code"))
+        if embedding is not None:
+            embedding = one_embedding(embedding)
+        requests = self._requests
+        request = requests.search(
+            one_code(code, requests.n_bits), radius, limit=limit, rerank=rerank, embedding=embedding
         )
+        return self._engine.find_one(request, filter, cost=cost)
+
+    def search_batch(
+        self,
+        queries: Any = None,
+        radius: int | None = None,
+        *,
+        codes: ArrayLike | None = None,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        threads: int = 1,
+        cost: bool = False,
+    ) -> BatchHits:
+        """Find every item within `radius` bits of each of a batch of queries; see `search`.
+
+        Args:
+            queries: a batch of inputs that the encoder takes, or else
+            codes: packed uint8, (queries, n_bits / 8).
+            radius: as in `search`.
+            limit: most hits for each query.
+            filter: as in `search`.
+            rerank: as in `search`, for each query.
+            embedding: of the queries, (queries, n_dims), for `rerank`; those of the encoder by default.
+            threads: the queries are shared among so many threads.
+            cost: if True, the result's `costs` say how much work each query took.
+
+        Raises:
+            As `search`.
+        """
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
+        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
     def nearest(
         self,
@@ -326,13 +368,34 @@ class Store:
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`."""
+        if query is not None:
+            code, embedding = self._encode_one(query, code, embedding, rerank)
+        elif code is None:
+            raise InputError(_ONE_OF_BOTH.format("code"))
+        request = self._requests.nearest(
+            one_code(code, self._requests.n_bits), k, rerank=rerank, embedding=one_embedding(embedding)
+        )
+        return self._engine.find_one(request, filter, cost=cost)
+
+    def nearest_batch(
+        self,
+        queries: Any = None,
+        k: int = 10,
+        *,
+        codes: ArrayLike | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
         threads: int = 1,
-    ) -> StoreQueryHits | StoreHits:
-        """The `k` nearest items, exactly; all of them where there are fewer. For the rest see `search`."""
-        codes, vectors = (code, embedding) if query is None else self._encode(query, code, embedding, rerank)
-        if codes is None:
-            raise InputError(_ONE_OF_BOTH)
-        return self._engine.find_nearest(codes, k, filter=filter, rerank=rerank, queries=vectors, threads=threads)
+        cost: bool = False,
+    ) -> BatchHits:
+        """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`."""
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
+        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
     def near_duplicates(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
@@ -367,12 +430,24 @@ class Store:
         """How much there is of everything."""
         return self._engine.stats()
 
-    def _encode(
+    def _encode_one(
         self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
     ) -> tuple[ArrayLike, ArrayLike | None]:
-        """Codes and, if hits are to be re-ranked, embeddings of what is looked for."""
+        """Return the code of a query and, if hits are to be re-ranked, its embedding."""
         if code is not None:
-            raise InputError(_ONE_OF_BOTH)
-        batch, one = as_batch(self.encoder, query)
-        codes, made = encode(self.encoder, batch, None if rerank is None or embedding is not None else self.embeddings)
-        return codes[0] if one else codes, made if embedding is None else embedding
+            raise InputError(_ONE_OF_BOTH.format("code"))
+        kind = None if rerank is None or embedding is not None else self.embeddings
+        codes, made = encode(self.encoder, one_input(self.encoder, query), kind)
+        return codes[0], embedding if made is None else made[0]
+
+    def _encode_many(
+        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+    ) -> tuple[Codes, ArrayLike | None]:
+        """Return the codes of a batch of queries and, if hits are to be re-ranked, their embeddings."""
+        if (queries is None) == (codes is None):
+            raise InputError(_ONE_OF_BOTH.format("codes"))
+        if codes is not None:
+            return many_codes(codes, self.n_bits), embedding
+        kind = None if rerank is None or embedding is not None else self.embeddings
+        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries), kind)
+        return made_codes, embedding if made is None else made

@@ -13,7 +13,7 @@ import hamtarget
 from hamtarget import _native
 from hamtarget.codes import distances
 from hamtarget.errors import DtypeError, InputError, MissingExtraError, ShapeError
-from hamtarget.search import FlatIndex, Hit, Hits
+from hamtarget.search import BatchHits, FlatIndex, Hit
 
 KERNELS = _native.kernels()
 # Around the widths of registers (4 and 8 rows), of groups (16), and of blocks (2,048 rows or 16 KiB).
@@ -78,8 +78,8 @@ def test_one_query_gives_hits_and_a_batch_gives_hits_by_query(index: FlatIndex) 
     code = np.zeros(2, dtype=np.uint8)
     assert index.search(code, 1) == (Hit(7, 0), Hit(3, 1))
     assert index.nearest(code, 1) == (Hit(7, 0),)
-    hits = index.search(np.array([[0, 0], [15, 15], [254, 255]], dtype=np.uint8), 1)
-    assert isinstance(hits, Hits)
+    hits = index.search_batch(np.array([[0, 0], [15, 15], [254, 255]], dtype=np.uint8), 1)
+    assert isinstance(hits, BatchHits)
     assert list(hits) == [(Hit(7, 0), Hit(3, 1)), (), (Hit(5, 1),)]
     assert hits[-1] == hits[2] == (Hit(5, 1),)
     assert (hits.offsets.dtype, hits.ids.dtype, hits.distances.dtype) == (np.int64, np.int64, np.uint16)
@@ -106,8 +106,8 @@ def test_empty_index_and_empty_batch(index: FlatIndex) -> None:
     assert len(empty) == 0
     for found in (empty.search(np.zeros(2, np.uint8), 15), empty.nearest(np.zeros(2, np.uint8), 3)):
         assert found == ()
-    assert list(empty.nearest(np.zeros((2, 2), np.uint8), 3)) == [(), ()]
-    assert len(index.search(np.empty((0, 2), dtype=np.uint8), 15)) == 0
+    assert list(empty.nearest_batch(np.zeros((2, 2), np.uint8), 3)) == [(), ()]
+    assert len(index.search_batch(np.empty((0, 2), dtype=np.uint8), 15)) == 0
 
 
 def test_codes_are_copied() -> None:
@@ -121,7 +121,7 @@ def test_codes_are_copied() -> None:
 def test_codes_need_not_be_contiguous(index: FlatIndex) -> None:
     wide = np.zeros((6, 4), dtype=np.uint8)
     index.add([10, 11, 12], wide[::2, ::2])
-    assert [len(found) for found in index.search(wide[::3, ::2], 0)] == [4, 4]
+    assert [len(found) for found in index.search_batch(wide[::3, ::2], 0)] == [4, 4]
 
 
 def test_one_by_one_is_as_all_at_once() -> None:
@@ -135,7 +135,7 @@ def test_one_by_one_is_as_all_at_once() -> None:
     assert len(together) == len(alone) == 300
     assert 299 in alone
     assert 300 not in alone
-    assert list(alone.nearest(codes[:20], 9)) == list(together.nearest(codes[:20], 9))
+    assert list(alone.nearest_batch(codes[:20], 9)) == list(together.nearest_batch(codes[:20], 9))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.search import Cost, Embeddings, FlatIndex, Hit, Hits, MultiIndex, unit_int8
+from hamtarget.search import BatchHits, Cost, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
 
 CODE = np.zeros(2, dtype=np.uint8)
 VECTOR = np.zeros(3, dtype=np.float32)
@@ -120,10 +120,12 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
     for name, call in {
         "limit": lambda count: index.search(CODE, 1, limit=count),
         "k": lambda count: index.nearest(CODE, count),
-        "rerank": lambda count: index.search(CODE, 1, rerank=count, queries=VECTOR),
-        "threads": lambda count: index.search(CODE, 1, threads=count),
+        "rerank": lambda count: index.search(CODE, 1, rerank=count, embedding=VECTOR),
+        "threads": lambda count: index.search_batch(CODE[None], 1, threads=count),
         "budget": lambda count: index.probe(np.ones(16), count, radius=1),
-        "comparisons": lambda count: index.probe(np.ones(16), 9, radius=1, rerank=1, queries=VECTOR, comparisons=count),
+        "comparisons": lambda count: index.probe(
+            np.ones(16), 9, radius=1, rerank=1, embedding=VECTOR, comparisons=count
+        ),
     }.items():
         for count in (0, -1):
             with pytest.raises(InputError, match=f"{name} is {count}; expected at least 1"):
@@ -141,22 +143,22 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
     with pytest.raises(InputError, match="comparisons is given without rerank"):
         index.probe(np.ones(16), 9, radius=1, comparisons=1)
     with pytest.raises(InputError, match="comparisons and limit are given"):
-        index.probe(np.ones(16), 9, radius=1, limit=5, rerank=1, queries=VECTOR, comparisons=1)
+        index.probe(np.ones(16), 9, radius=1, limit=5, rerank=1, embedding=VECTOR, comparisons=1)
     plain = MultiIndex(16, 2)
-    with pytest.raises(InputError, match="comparisons is given; this index keeps no embeddings"):
+    with pytest.raises(InputError, match="comparisons is given; no embeddings are kept here"):
         plain.probe(np.ones(16), 9, rerank=1, comparisons=1)
     with pytest.raises(InputError, match="rerank and limit are given"):
         plain.probe(np.ones(16), 9, rerank=1, limit=1)
-    with pytest.raises(InputError, match="queries are given; this index keeps no embeddings"):
-        plain.probe(np.ones(16), 9, rerank=1, queries=VECTOR)
-    with pytest.raises(InputError, match="rerank is given without queries"):
+    with pytest.raises(InputError, match="embedding is given; no embeddings are kept here"):
+        plain.probe(np.ones(16), 9, rerank=1, embedding=VECTOR)
+    with pytest.raises(InputError, match="rerank is given without embedding"):
         index.search(CODE, 1, rerank=1)
-    with pytest.raises(InputError, match="queries are given without rerank"):
-        index.search(CODE, 1, queries=VECTOR)
-    with pytest.raises(NotFiniteError, match="queries: row 0"):
-        index.search(CODE, 1, rerank=1, queries=[np.nan, 0, 0])
-    with pytest.raises(ShapeError, match="queries have shape .1, 2."):
-        index.search(CODE, 1, rerank=1, queries=[0.0, 0.0])
+    with pytest.raises(InputError, match="embedding is given without rerank"):
+        index.search(CODE, 1, embedding=VECTOR)
+    with pytest.raises(NotFiniteError, match="query embeddings: row 0"):
+        index.search(CODE, 1, rerank=1, embedding=[np.nan, 0, 0])
+    with pytest.raises(ShapeError, match="query embeddings have shape .1, 2."):
+        index.search(CODE, 1, rerank=1, embedding=[0.0, 0.0])
     with pytest.raises(DtypeError, match="filter have dtype float64"):
         index.search(CODE, 1, filter=[1.5])
     with pytest.raises(ShapeError, match="filter has 2 dimensions"):
@@ -184,8 +186,8 @@ def test_what_an_index_cannot_be() -> None:
     plain = MultiIndex(16, 1)
     with pytest.raises(InputError, match="embeddings are given; this index keeps none"):
         plain.add([1], CODE, VECTOR)
-    with pytest.raises(InputError, match="this index keeps no embeddings"):
-        plain.search(CODE, rerank=3, queries=VECTOR)
+    with pytest.raises(InputError, match="no embeddings are kept here"):
+        plain.search(CODE, rerank=3, embedding=VECTOR)
     eight = FlatIndex(16, embeddings=Embeddings(3, "int8"))
     with pytest.raises(DtypeError, match="float32; expected int8: scale and round"):
         eight.add([1], CODE, VECTOR)
@@ -206,10 +208,10 @@ def test_k_may_be_larger_than_the_index(index: MultiIndex) -> None:
 
 
 def test_rerank_orders_by_embedding(index: MultiIndex) -> None:
-    found = index.nearest(CODE, 3, rerank=2, queries=VECTOR)
+    found = index.nearest(CODE, 3, rerank=2, embedding=VECTOR)
     assert found == (Hit(7, 0, 0.0), Hit(5, 16, 1.0))
-    batch = index.nearest(CODE[None], 3, rerank=9, queries=VECTOR[None])
-    assert isinstance(batch, Hits)
+    batch = index.nearest_batch(CODE[None], 3, rerank=9, embedding=VECTOR[None])
+    assert isinstance(batch, BatchHits)
     assert batch.embedding_distances is not None
     assert batch.embedding_distances.tolist() == [0, 1, 5]
     assert batch[0][2] == Hit(3, 1, 5.0)
@@ -230,7 +232,7 @@ def test_costs_are_counted() -> None:
     assert 3 <= found.cost.candidates < 100
     assert found.cost.comparisons == 0
     assert index.search(codes[0]).cost is None
-    batch = index.search(codes[:9], cost=True)
+    batch = index.search_batch(codes[:9], cost=True)
     assert batch.costs is not None
     assert batch.costs.buckets.tolist() == [3] * 9
     assert batch[0].cost == found.cost
@@ -258,10 +260,10 @@ def test_many_small_adds_leave_few_parts() -> None:
     together.delete([0])
     together.add(np.arange(len(codes)), codes)
     queries = codes[::100] ^ np.uint8(1)
-    assert list(index.search(queries, 9)) == list(together.search(queries, 9))
+    assert list(index.search_batch(queries, 9)) == list(together.search_batch(queries, 9))
     index.compact()
     assert index._core.n_parts == 1
-    assert list(index.search(queries, 9)) == list(together.search(queries, 9))
+    assert list(index.search_batch(queries, 9)) == list(together.search_batch(queries, 9))
 
 
 def test_extreme_ids() -> None:
@@ -296,12 +298,12 @@ def test_large_results_are_independent_of_each_other() -> None:
     codes = np.zeros((100_000, 8), np.uint8)
     index = FlatIndex(64)
     index.add(np.arange(100_000), codes)
-    first = index.search(codes[:20], 0)
-    second = index.search(codes[:20], 0)
+    first = index.search_batch(codes[:20], 0)
+    second = index.search_batch(codes[:20], 0)
     expected = np.tile(np.arange(100_000), 20)
     # The memory of a result is used again only when nobody has it any more.
     del second
-    third = index.search(codes[:20], 0, limit=99_999)
+    third = index.search_batch(codes[:20], 0, limit=99_999)
     np.testing.assert_array_equal(first.ids, expected)
     np.testing.assert_array_equal(third.ids, np.tile(np.arange(99_999), 20))
 
@@ -331,8 +333,8 @@ def test_a_file_goes_to_the_kind_that_wrote_it(tmp_path: Path) -> None:
 def test_threads_give_the_same_hits() -> None:
     index, codes = many(20_000)
     for call in (
-        lambda n: index.search(codes[:3000], 12, threads=n),
-        lambda n: index.nearest(codes[:300], 7, threads=n),
+        lambda n: index.search_batch(codes[:3000], 12, threads=n),
+        lambda n: index.nearest_batch(codes[:300], 7, threads=n),
     ):
         one, four = call(1), call(4)
         for name in ("offsets", "ids", "distances"):
@@ -353,8 +355,8 @@ def test_searches_go_on_while_rows_come_and_go() -> None:
 
     def search() -> None:
         while not stopped:
-            codes = index.nearest(low[:1], 10_000)
-            near = index.search(np.zeros((1, 8), np.uint8), 60, filter=range(100))
+            codes = index.nearest_batch(low[:1], 10_000)
+            near = index.search_batch(np.zeros((1, 8), np.uint8), 60, filter=range(100))
             ids = np.sort(codes.ids)
             if len(ids) not in (2990, 3000) or len(np.unique(ids)) != len(ids) or len(near.ids) > 100:
                 wrong.append(ids)

@@ -260,7 +260,7 @@ def test_choice_counts_the_buckets_that_an_index_looks_up():
     choice = planning.choose_substrings(len(codes), 64, 5)
     index = MultiIndex(64, 5, substrings=choice.substrings)
     index.add(np.arange(len(codes)), codes)
-    costs = index.search(codes[:200], cost=True).costs
+    costs = index.search_batch(codes[:200], cost=True).costs
     assert (costs.buckets == choice.buckets).all()
     assert costs.candidates.mean() == pytest.approx(choice.candidates, rel=0.2)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hamtarget import _native
-from hamtarget.search import Embeddings, Hit, MultiIndex, QueryHits
+from hamtarget.search import Embeddings, Hit, Hits, MultiIndex
 from hamtarget.search.row_names import RowNames
 
 FIRST = 2**62
@@ -28,10 +28,13 @@ def name_of(row):
 
 
 def named_index(**settings):
-    index = MultiIndex(64, 2, **settings)
-    names = RowNames(FIRST)
-    index._row_names = names.core
-    return index, names
+    return MultiIndex(64, 2, **settings), RowNames(FIRST)
+
+
+def search(index, names, code, **asked):
+    """Hits with names, if all of them are known, or None."""
+    request = index.requests.search(code[None], None, limit=None, **{"rerank": None, "embedding": None, **asked})
+    return index.find_one_named(request, names)
 
 
 def test_what_is_known_is_what_a_dict_knows():
@@ -67,7 +70,7 @@ def test_the_last_row_can_have_a_name():
 
 
 @pytest.mark.parametrize("rerank", [None, 40])
-def test_hits_of_one_query_have_names_if_all_are_known_and_row_numbers_otherwise(rerank):
+def test_hits_of_one_query_have_names_if_all_are_known(rerank):
     rows = some_rows(400)
     codes = RNG.integers(0, 2, (len(rows), 8), dtype=np.uint8)
     vectors = RNG.standard_normal((len(rows), 4)).astype(np.float32)
@@ -79,23 +82,23 @@ def test_hits_of_one_query_have_names_if_all_are_known_and_row_numbers_otherwise
     named = 0
     for block in np.array_split(RNG.permutation(rows[rows >= FIRST]), 30):
         for query, vector in zip(codes[:40], vectors[:40], strict=True):
-            asked = {} if rerank is None else {"rerank": rerank, "queries": vector[None]}
-            found = index.search(query, **asked)
-            expected = plain.search(query, **asked)
+            asked = {} if rerank is None else {"rerank": rerank, "embedding": vector[None]}
+            found = search(index, names, query, **asked)
+            (expected,) = plain.search_batch(query[None], **asked)
+            assert index.search_batch(query[None], **asked)[0] == expected
             if all(hit.id < FIRST or hit.id in known for hit in expected):
                 named += any(hit.id >= FIRST for hit in expected)
-                assert type(found) is QueryHits
+                assert type(found) is Hits
                 assert found == tuple((known.get(hit.id, hit.id), *hit[1:]) for hit in expected)
+                assert all(type(hit) is Hit for hit in found)
             else:
-                assert type(found) is tuple
-                assert found == tuple(expected)
-            assert all(type(hit) is Hit for hit in found)
+                assert found is None
         new = {row: name_of(row) for row in block.tolist()}
         names.add(new)
         known.update(new)
     assert named > 0
     # A batch has row numbers, whatever is known.
-    assert np.array_equal(index.search(codes[:40]).ids, plain.search(codes[:40]).ids)
+    assert np.array_equal(index.search_batch(codes[:40]).ids, plain.search_batch(codes[:40]).ids)
 
 
 def test_names_are_given_back_when_nobody_needs_them():
@@ -105,7 +108,7 @@ def test_names_are_given_back_when_nobody_needs_them():
     before = sys.getrefcount(name)
     names.add({FIRST: name})
     assert sys.getrefcount(name) == before + 1
-    hits = [index.search(np.zeros(8, np.uint8)) for _ in range(10)]
+    hits = [search(index, names, np.zeros(8, np.uint8)) for _ in range(10)]
     assert all(found[0].id is name for found in hits)
     assert sys.getrefcount(name) == before + 11
     del hits
@@ -114,7 +117,6 @@ def test_names_are_given_back_when_nobody_needs_them():
     names.add({FIRST + 1000: "another"})
     assert sys.getrefcount(name) == before + 1
     del names
-    index._row_names = None
     assert sys.getrefcount(name) == before
 
 
@@ -122,7 +124,7 @@ def test_hits_stay_when_names_and_index_are_gone():
     index, names = named_index()
     index.add([FIRST, 7], np.zeros((2, 8), np.uint8))
     names.add({FIRST: f"name {FIRST}"})
-    found = index.search(np.zeros(8, np.uint8))
+    found = search(index, names, np.zeros(8, np.uint8))
     del index, names
     assert found == ((7, 0, None), (f"name {FIRST}", 0, None))
 
@@ -132,17 +134,19 @@ def test_threads_search_while_one_adds_names():
     codes = RNG.integers(0, 2, (len(rows), 8), dtype=np.uint8)
     index, names = named_index()
     index.add(rows, codes)
-    expected = [tuple((name_of(row), distance) for row, distance, _ in found) for found in index.search(codes[:50])]
+    expected = [
+        tuple((name_of(row), distance) for row, distance, _ in found) for found in index.search_batch(codes[:50])
+    ]
     wrong, done = [], threading.Event()
 
-    def search():
+    def look():
         while not done.is_set():
             for query, wanted in zip(codes[:50], expected, strict=True):
-                found = index.search(query)
-                if type(found) is QueryHits and tuple(hit[:2] for hit in found) != wanted:
+                found = search(index, names, query)
+                if found is not None and tuple(hit[:2] for hit in found) != wanted:
                     wrong.append(found)
 
-    threads = [threading.Thread(target=search) for _ in range(2)]
+    threads = [threading.Thread(target=look) for _ in range(2)]
     for thread in threads:
         thread.start()
     for row in RNG.permutation(rows).tolist():
@@ -151,7 +155,7 @@ def test_threads_search_while_one_adds_names():
     for thread in threads:
         thread.join()
     assert not wrong
-    assert [tuple(hit[:2] for hit in index.search(query)) for query in codes[:50]] == expected
+    assert [tuple(hit[:2] for hit in search(index, names, query)) for query in codes[:50]] == expected
 
 
 def test_the_core_refuses_arrays_that_it_cannot_read():

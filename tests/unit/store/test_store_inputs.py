@@ -42,14 +42,14 @@ def test_vectors_are_encoded(stores, encoder):
         np.testing.assert_array_equal(store.encoder.encode(VECTORS), encoder.encode(VECTORS))
         codes = encoder.encode(VECTORS[:5])
         assert store.search(VECTORS[2]) == store.search(code=codes[2])
-        assert [*store.search(VECTORS[:5])] == [*store.search(code=codes)]
+        assert [*store.search_batch(VECTORS[:5])] == [*store.search_batch(codes=codes)]
         assert store.nearest(VECTORS[2].tolist(), 4) == store.nearest(code=codes[2], k=4)
         assert store.search(VECTORS[2], limit=1, filter={"a": 1}) == ()
         for wrong in (VECTORS[:, :5], VECTORS[0, :5], VECTORS[None]):
             with pytest.raises(ShapeError):
                 store.search(wrong)
         with pytest.raises(ShapeError, match="one shape"):
-            store.search([VECTORS[0], VECTORS[1, :3]])
+            store.search_batch([VECTORS[0], VECTORS[1, :3]])
         with pytest.raises(InputError, match="images"):
             store.search("picture.png")
 
@@ -101,7 +101,7 @@ def test_images_come_as_files_as_images_and_as_arrays(stores, image_encoder, tmp
         found = np.array([item.code for item in store.get(["path", "text", "image", "array", "bytes", "batch"])])
         np.testing.assert_array_equal(found, image_encoder.encode(IMAGES[:6]))
         assert "path" in [hit.id for hit in store.search(paths[0], radius=0)]
-        assert [hit.id for hit in store.search([paths[0]], radius=0)[0]] == [
+        assert [hit.id for hit in store.search_batch([paths[0]], radius=0)[0]] == [
             hit.id for hit in store.search(IMAGES[0], radius=0)
         ]
         (tmp_path / "broken.png").write_bytes(paths[0].read_bytes()[:40])

@@ -83,12 +83,12 @@ class HamtargetVectors(BaseANN):
         )
 
     def _probe(self, rows: NDArray[np.float32], n: int) -> list[NDArray[np.int64]]:
-        hits = self.index.probe(
+        hits = self.index.probe_batch(
             self.encoder.logits(rows),
             self.budget,
             radius=self.n_bits - 1,
             rerank=n,
-            queries=self._stored(rows),
+            embedding=self._stored(rows),
             comparisons=self.comparisons,
         )
         return np.split(hits.ids, hits.offsets[1:-1])
@@ -126,11 +126,11 @@ class HamtargetBits(BaseANN):
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
         """Row numbers of the n nearest, nearest first."""
-        return self.index.nearest(_packed(q[None]), n).ids
+        return self.index.nearest_batch(_packed(q[None]), n).ids
 
     def batch_query(self, X: NDArray[Any], n: int) -> None:
         """Search for all rows of X; `get_batch_results` gives what was found."""
-        hits = self.index.nearest(_packed(X), n)
+        hits = self.index.nearest_batch(_packed(X), n)
         self.results = np.split(hits.ids, hits.offsets[1:-1])
 
     def get_batch_results(self) -> list[NDArray[np.int64]]:

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hamtarget.items import Id
 from hamtarget.serve.pictures import MAX_SIDE
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.routes import schemas
 from hamtarget.serve.routes.documents import ERRORS, json_body
 from hamtarget.serve.routes.reading import read_json, to_json
 from hamtarget.serve.service import Service
-from hamtarget.store import Id
 
 _JSON = "application/json"
 _ID = Annotated[str, Path(description="The id, percent-encoded; a slash is %2F.")]

@@ -8,21 +8,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from hamtarget.codes import check_codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
-from hamtarget.search import Hits, pairs_within
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import pairs_within
+from hamtarget.search.requests import Request, check_count
+from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.duplicates import close_groups
-from hamtarget.store.filters import Filter
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.items import FIRST_NAMED_ROW, Item
+from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
@@ -31,10 +34,8 @@ from hamtarget.store.postgres.inspection import inspect, measure
 from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, find_names, integers, item_of, name_of
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
-from hamtarget.store.results import Id, Pair, StoreHit, StoreHits, StoreQueryHits, StoreReport, StoreStats
+from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.live import StoreIndex
-from hamtarget.store.sqlite.rows import is_direct
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
@@ -103,8 +104,6 @@ class PostgresEngine:
             raise
         self._connections = connections
         self._finder = Finder(self.settings)
-        # An empty index knows what searches there can be.
-        self._empty = self._new_index()
         tell_of_forks(self)
 
     @property
@@ -216,76 +215,36 @@ class PostgresEngine:
             finally:
                 self._writing = None
 
-    def find(
-        self,
-        codes: ArrayLike,
-        radius: int | None,
-        *,
-        limit: int | None,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """Every item within the radius of a code, or of each of several."""
+    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+        """Return the hits of a request for one query."""
+        if not filter and not request.rerank and not cost and request.radius < self.settings.substrings:
+            quickly = self._read(
+                lambda connection: self._finder.near_one(connection, request.codes[0], request.radius, request.limit)
+            )
+            if quickly is not None:
+                return quickly
+        return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
-        def look(index: StoreIndex) -> Any:
-            return index.search(codes, radius, limit=limit, rerank=rerank, queries=queries, threads=threads)
+    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the hits of a request for any number of queries."""
+        check_count(threads, name="threads")
 
-        if radius is not None or limit is not None or rerank is not None or queries is not None or threads != 1:
-            look(self._empty)
-        wanted = check_codes(codes, self.settings.n_bits)
-        within = self.settings.radius if radius is None else int(radius)
-        if rerank is not None:
-            return self._ranked(look, lambda connection: self._finder.within(connection, wanted, within, filter))
-        one = np.ndim(codes) == 1
-        if one and not filter:
-            found_quickly = self._read(lambda connection: self._finder.near_one(connection, wanted[0], within, limit))
-            if found_quickly is not None:
-                return found_quickly
-        found = self._read(lambda connection: self._finder.within(connection, wanted, within, filter))
-        hits = found.hits(len(wanted), limit)
-        return hits[0] if one else hits
+        def find(connection: Connection) -> Found:
+            if request.is_nearest:
+                return self._finder.nearest(connection, request.codes, request.limit or 1, filter)
+            return self._finder.within(connection, request.codes, request.radius, filter)
 
-    def find_nearest(
-        self,
-        codes: ArrayLike,
-        k: int,
-        *,
-        filter: Filter | None,
-        rerank: int | None,
-        queries: ArrayLike | None,
-        threads: int,
-    ) -> StoreQueryHits | StoreHits:
-        """The nearest items to a code, or to each of several."""
-
-        def look(index: StoreIndex) -> Any:
-            return index.nearest(codes, k, rerank=rerank, queries=queries, threads=threads)
-
-        look(self._empty)
-        wanted = check_codes(codes, self.settings.n_bits)
-        if rerank is not None:
-            return self._ranked(look, lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        found = self._read_snapshot(lambda connection: self._finder.nearest(connection, wanted, k, filter))
-        hits = found.hits(len(wanted), k)
-        return hits[0] if np.ndim(codes) == 1 else hits
-
-    def _ranked(
-        self, look: Callable[[StoreIndex], Any], find: Callable[[Connection], Found]
-    ) -> StoreQueryHits | StoreHits:
-        """What `look` finds in an index of nothing but the rows that `find` finds."""
-
-        def fetch(connection: Connection) -> tuple[Found, StoreIndex]:
+        def fetch(connection: Connection) -> tuple[Found, MultiIndex]:
             found = find(connection)
             rows = np.unique(found.rows).tolist()
             return found, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
 
-        found, index = self._read_snapshot(fetch)
-        hits = look(index)
-        if isinstance(hits, Hits):
-            return StoreHits(hits.offsets, hits.ids, hits.distances, hits.embedding_distances, found.names)
-        ids = found.names(np.array([hit[0] for hit in hits], dtype=np.int64)).tolist()
-        return StoreQueryHits(StoreHit(id, *hit[1:]) for id, hit in zip(ids, hits, strict=True))
+        if request.rerank:
+            # What ranks the hits of an index ranks those of an index of nothing but the rows that were found.
+            found, index = self._read_snapshot(fetch)
+            return index.find_batch(request, threads=threads, cost=cost).with_names(found.names)
+        found = self._read_snapshot(find) if request.is_nearest else self._read(find)
+        return found.hits(len(request.codes), request.limit)
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""
@@ -328,11 +287,11 @@ class PostgresEngine:
         """How much there is of everything."""
         return self._read(lambda connection: measure(connection, self.settings))
 
-    def _new_index(self) -> StoreIndex:
+    def _new_index(self) -> MultiIndex:
         kept = self.settings
-        return StoreIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
 
-    def _index_of(self, connection: Connection, condition: str = "TRUE") -> StoreIndex:
+    def _index_of(self, connection: Connection, condition: str = "TRUE") -> MultiIndex:
         """An index of all rows, or of those that meet a condition."""
         index = self._new_index()
         for put in copy_out(connection, self.settings, condition):

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from hamtarget.store.filters import Filter, Range, check_field, check_scalar
+from hamtarget.filters import Filter, Range, check_field, check_scalar
 
 # jsonb holds no NUL. It becomes two characters, so that texts keep their order and none becomes another.
 _ESCAPES = str.maketrans({"\0": "\1\1", "\1": "\1\2"})

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import MAX_BITS, Codes
-from hamtarget.store.filters import Filter
+from hamtarget.filters import Filter
+from hamtarget.items import Id
+from hamtarget.search.results import BatchHits, Hit, Hits
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.one_code import OneCodeSearch
 from hamtarget.store.postgres.rows import bit_strings, id_of
 from hamtarget.store.postgres.statements import flips_of, is_scan_faster, look_ups, nearest_sql, radius_sql
-from hamtarget.store.results import Id, StoreHit, StoreHits, StoreQueryHits, same
 from hamtarget.store.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Found:
         here = chosen[self.queries]
         return Found(numbers[self.queries[here]], self.rows[here], self.distances[here], self.ids)
 
-    def hits(self, n_queries: int, limit: int | None) -> StoreHits:
+    def hits(self, n_queries: int, limit: int | None) -> BatchHits:
         """Hits of a batch of queries, nearest first."""
         order = self._order(n_queries)
         counts = np.bincount(self.queries, minlength=n_queries)
@@ -57,8 +58,8 @@ class Found:
             order = order[np.arange(len(order)) - np.repeat(starts, counts) < limit]
             counts = np.minimum(counts, limit)
         offsets = np.concatenate(([0], np.cumsum(counts)))
-        names = self.names if self.ids else same
-        return StoreHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
+        names = self.names if self.ids else None
+        return BatchHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
 
     def _order(self, n_queries: int) -> NDArray[np.int64]:
         """Places of the hits in the order of queries, distances and rows."""
@@ -90,7 +91,7 @@ class Finder:
         # Once a hit has turned out to have a name, names are read with the hits.
         self._has_names = False
 
-    def near_one(self, connection: Connection, code: Codes, radius: int, limit: int | None) -> StoreQueryHits | None:
+    def near_one(self, connection: Connection, code: Codes, radius: int, limit: int | None) -> Hits | None:
         """Hits of one query, the fastest way; None where it does not lead there, and `within` does."""
         if radius >= self._settings.substrings:
             return None
@@ -101,13 +102,11 @@ class Finder:
             found = self._one_code_search(radius, has_names).near(connection, code)
         if found is None:
             return None
-        # Three times as fast as StoreHit(...).
+        # Three times as fast as Hit(...).
         new = tuple.__new__
         if not has_names:
-            return StoreQueryHits([new(StoreHit, (row, distance, None)) for distance, row, _ in found[:limit]])
-        return StoreQueryHits(
-            [new(StoreHit, (id_of(row, name), distance, None)) for distance, row, name in found[:limit]]
-        )
+            return Hits([new(Hit, (row, distance, None)) for distance, row, _ in found[:limit]])
+        return Hits([new(Hit, (id_of(row, name), distance, None)) for distance, row, name in found[:limit]])
 
     def _one_code_search(self, radius: int, has_names: bool) -> OneCodeSearch:
         search = self._searches.get((radius, has_names))

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
 from hamtarget.progress import Progress
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.requests import (
+    Request,
+    Requests,
+    many_codes,
+    many_rows_of_logits,
+    one_code,
+    one_embedding,
+    one_row_of_logits,
+)
+from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.names import Names, plain
+from hamtarget.store.live import Change, DeleteRows, LiveIndex
+from hamtarget.store.names import Names
 from hamtarget.store.postgres.address import parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.rows import copy_out, find_names
 from hamtarget.store.postgres.schema import open_tables
-from hamtarget.store.results import StoreHits, StoreQueryHits
-from hamtarget.store.sqlite.live import Change, Delete, LiveIndex, StoreIndex
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
@@ -60,7 +69,9 @@ class Mirror:
             with translated(self._address), self._connections.one() as connection:
                 self._settings = open_tables(connection, self._address, read_only=True)
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
-            self._names = Names(self._live.index.names, self._connections.one, find_names)
+            kept = self._settings
+            self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
+            self._names = Names(self._live.names, self._connections.one, find_names)
         except BaseException:
             self._connections.close()
             raise
@@ -102,12 +113,28 @@ class Mirror:
         limit: int | None = None,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Find every item within `radius` bits of a code, nearest first; see `Store.search`."""
+        wanted = one_code(code, self._requests.n_bits)
+        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding))
+        return self._find_one(request, cost=cost)
+
+    def search_batch(
+        self,
+        codes: ArrayLike,
+        radius: int | None = None,
+        *,
+        limit: int | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
         threads: int = 1,
-    ) -> StoreQueryHits | StoreHits:
-        """Every item within `radius` bits of the code or codes, nearest first; see `Store.search`."""
-        return self._find(
-            lambda index: index.search(code, radius, limit=limit, rerank=rerank, queries=embedding, threads=threads)
-        )
+        cost: bool = False,
+    ) -> BatchHits:
+        """Find every item within `radius` bits of each of a batch of codes; see `Store.search_batch`."""
+        wanted = many_codes(codes, self._requests.n_bits)
+        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
+        return self._find_batch(request, threads=threads, cost=cost)
 
     def nearest(
         self,
@@ -116,10 +143,76 @@ class Mirror:
         *,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Find the `k` nearest items exactly; see `Store.nearest`."""
+        wanted = one_code(code, self._requests.n_bits)
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding))
+        return self._find_one(request, cost=cost)
+
+    def nearest_batch(
+        self,
+        codes: ArrayLike,
+        k: int = 10,
+        *,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
         threads: int = 1,
-    ) -> StoreQueryHits | StoreHits:
-        """The `k` nearest items, exactly; see `Store.nearest`."""
-        return self._find(lambda index: index.nearest(code, k, rerank=rerank, queries=embedding, threads=threads))
+        cost: bool = False,
+    ) -> BatchHits:
+        """Find the `k` nearest items of each of a batch of codes; see `Store.nearest_batch`."""
+        wanted = many_codes(codes, self._requests.n_bits)
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
+        return self._find_batch(request, threads=threads, cost=cost)
+
+    def probe(
+        self,
+        logits: ArrayLike,
+        budget: int,
+        *,
+        radius: int | None = None,
+        limit: int | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        comparisons: int | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`."""
+        request = self._requests.probe(
+            one_row_of_logits(logits, self._requests.n_bits),
+            budget,
+            radius=radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=one_embedding(embedding),
+            comparisons=comparisons,
+        )
+        return self._find_one(request, cost=cost)
+
+    def probe_batch(
+        self,
+        logits: ArrayLike,
+        budget: int,
+        *,
+        radius: int | None = None,
+        limit: int | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        comparisons: int | None = None,
+        threads: int = 1,
+        cost: bool = False,
+    ) -> BatchHits:
+        """Search approximately for a batch of queries; see `MultiIndex.probe_batch`."""
+        request = self._requests.probe(
+            many_rows_of_logits(logits, self._requests.n_bits),
+            budget,
+            radius=radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=embedding,
+            comparisons=comparisons,
+        )
+        return self._find_batch(request, threads=threads, cost=cost)
 
     def refresh(self) -> int:
         """Number of the last change in the database; it is then in memory, too.
@@ -133,29 +226,39 @@ class Mirror:
         self._looked = now
         return self._live.sequence
 
-    def _find(self, look: Callable[[StoreIndex], Any]) -> StoreQueryHits | StoreHits:
+    def _find_one(self, request: Request, *, cost: bool) -> Hits:
+        self._look()
+        live = self._live
+        version = live.version
+        if not version & 1:
+            hits = live.index.find_one_named(request, live.names, cost=cost)
+            if hits is not None and live.version == version:
+                return hits
+        return self._find_batch(request, threads=1, cost=cost)[0]
+
+    def _find_batch(self, request: Request, *, threads: int, cost: bool) -> BatchHits:
         self._look()
         live = self._live
         for _ in range(_FREE_TRIES):
             version = live.version
             if not version & 1:
-                hits = look(live.index)
+                hits = live.index.find_batch(request, threads=threads, cost=cost)
                 if live.version == version and (named := self._named(hits)) is not None:
                     return named
             # A hit without a name has been deleted since, or the index was about to change.
             self.refresh()
         with live.lock:
             self.refresh()
-            named = self._named(look(live.index))
+            named = self._named(live.index.find_batch(request, threads=threads, cost=cost))
         if named is None:
             raise CorruptFileError(f"{self._address}: a row has no name; restore the database from a copy")
         return named
 
-    def _named(self, hits: Any) -> StoreQueryHits | StoreHits | None:
+    def _named(self, hits: BatchHits) -> BatchHits | None:
         if not self._live.has_names:
-            return plain(hits)
+            return hits
         with translated(self._address):
-            return self._names.resolve(hits)
+            return self._names.name(hits)
 
     def _look(self) -> None:
         self._check_open()
@@ -197,7 +300,7 @@ class Mirror:
             AND NOT EXISTS (SELECT 1 FROM items WHERE items.row = deleted.row)
         """
         gone = [row for (row,) in connection.execute(sql, [live.sequence]) if row in live.index]
-        changes: list[Change] = [Delete(np.array(gone, dtype=np.int64))] if gone else []
+        changes: list[Change] = [DeleteRows(np.array(gone, dtype=np.int64))] if gone else []
         changes += copy_out(connection, self._settings, f"changed > {live.sequence:d}")
         live.apply(changes, sequence)
 
@@ -207,7 +310,7 @@ class Mirror:
 
     def _read_rows(self, connection: Connection, progress: Progress | None) -> LiveIndex:
         kept = self._settings
-        index = StoreIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        index = MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
         sequence, _, n_items = _state(connection)
         for put in copy_out(connection, kept):
             index.add(put.rows, put.codes, put.embeddings)

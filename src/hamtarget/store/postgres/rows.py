@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError
+from hamtarget.items import Id, Item
 from hamtarget.search import Embeddings
 from hamtarget.store.batches import Batch
-from hamtarget.store.items import FIRST_NAMED_ROW, Item
+from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.live import PutRows
 from hamtarget.store.postgres.filters import fields_of
-from hamtarget.store.results import Id
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.live import Put
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
@@ -150,7 +150,7 @@ def _with_payloads(fixed: NDArray[np.void], payloads: Sequence[bytes | None] | N
     return b"".join(parts)
 
 
-def copy_out(connection: Connection, settings: Settings, condition: str = "TRUE") -> Iterator[Put]:
+def copy_out(connection: Connection, settings: Settings, condition: str = "TRUE") -> Iterator[PutRows]:
     """Rows, codes and embeddings of all items that meet a condition of SQL, ascending, in blocks.
 
     Raises:
@@ -179,7 +179,7 @@ def copy_out(connection: Connection, settings: Settings, condition: str = "TRUE"
             raise _not_as_set()
 
 
-def _checked(found: NDArray[Any], settings: Settings) -> Put:
+def _checked(found: NDArray[Any], settings: Settings) -> PutRows:
     kind = settings.embeddings
     right = (found["row_length"] == 8) & (found["n_bits"] == settings.n_bits)
     right &= found["columns"] == (2 if kind is None else 3)
@@ -188,7 +188,7 @@ def _checked(found: NDArray[Any], settings: Settings) -> Put:
     if not right.all():
         raise _not_as_set()
     embeddings = None if kind is None else np.ascontiguousarray(found["embedding"])
-    return Put(found["row"].astype(np.int64), _REVERSED[found["code"]], embeddings)
+    return PutRows(found["row"].astype(np.int64), _REVERSED[found["code"]], embeddings)
 
 
 def _not_as_set() -> CorruptFileError:

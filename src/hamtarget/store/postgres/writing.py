@@ -8,13 +8,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hamtarget.errors import CorruptFileError
+from hamtarget.items import Id
 from hamtarget.store.batches import Batch
-from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address
 from hamtarget.store.postgres.connections import translated
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of
-from hamtarget.store.results import Id
-from hamtarget.store.sqlite.rows import is_direct
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote
 
 from hamtarget.errors import (
@@ -20,7 +19,8 @@ from hamtarget.errors import (
     UnsupportedFileError,
     WriteError,
 )
-from hamtarget.store.filters import within
+from hamtarget.store.settings import Durability, Settings, settings_of
+from hamtarget.store.sqlite.filters import within
 from hamtarget.store.sqlite.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
@@ -28,7 +28,6 @@ DATABASE_NAME = "store.db"
 APPLICATION_ID = 0x48414D54
 SCHEMA_VERSION = 1
 
-Durability = Literal["full", "os"]
 _SYNCHRONOUS: dict[Durability, str] = {"full": "FULL", "os": "NORMAL"}
 
 # `->` of JSON came with 3.38; STRICT tables are one version older.
@@ -167,6 +166,21 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection.execute("PRAGMA cell_size_check = ON")
     connection.create_function("hamtarget_within", 3, within, deterministic=True)
     return connection
+
+
+def read_settings(connection: sqlite3.Connection) -> Settings:
+    """Return the settings of the store that a database is.
+
+    Raises:
+        CorruptFileError: they are not those of a store.
+    """
+    try:
+        texts = dict(connection.execute("SELECT name, value FROM settings"))
+    except (TypeError, ValueError) as error:
+        raise CorruptFileError(
+            f"the settings of the store are damaged ({error}); restore the folder from a copy"
+        ) from error
+    return settings_of(texts)
 
 
 @contextmanager

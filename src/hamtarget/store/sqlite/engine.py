@@ -7,39 +7,49 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.encoders import open_encoder
+from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import pairs_within
+from hamtarget.search.requests import Request
+from hamtarget.search.results import BatchHits, Hits
+from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.names import Names, plain
-from hamtarget.store.results import Id, StoreHits, StoreQueryHits
-from hamtarget.store.settings import read_settings
+from hamtarget.store.names import Names
+from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
+from hamtarget.store.sqlite.creation import ENCODER_NAME
 from hamtarget.store.sqlite.database import (
     DATABASE_NAME,
     Readers,
     empty_log,
     open_database,
+    read_settings,
     set_durability,
     transaction,
     translated,
 )
-from hamtarget.store.sqlite.live import StoreIndex
+from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.lock import WriterLock
+from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
+from hamtarget.store.sqlite.rows import find_ids
+from hamtarget.store.sqlite.searching import find_passing
 from hamtarget.store.sqlite.snapshot import catch_up, open_index, save_index
 from hamtarget.store.sqlite.state import read_state
 from hamtarget.store.sqlite.writing import Writing
 
 T = TypeVar("T")
-Asked = tuple[Any, ...]
-"""What a search is for, as the function that does it wants it."""
 
 LOCK_NAME = "lock"
 # The index is saved again when so many rows, and so large a share of all, have changed since: opening stays quick.
@@ -50,8 +60,8 @@ _FREE_TRIES = 3
 _LOOK_SECONDS = 0.05
 
 
-class Engine:
-    """The files of one store, held open.
+class FolderEngine:
+    """A store in a folder, held open: items by SQLite, searches by the index in memory that follows it.
 
     Attributes:
         path: the folder.
@@ -86,7 +96,7 @@ class Engine:
                 self._counter.write(self._live.sequence)
             undo.pop_all()
         self._readers = Readers(self.file)
-        self._names = Names(self._live.index.names, self._readers.one)
+        self._names = Names(self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         tell_of_forks(self)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
@@ -111,7 +121,7 @@ class Engine:
                     self._lock.release()
 
     @property
-    def index(self) -> StoreIndex:
+    def index(self) -> MultiIndex:
         """The index, with every change that was committed before the call."""
         self.check_open()
         if self.read_only:
@@ -140,40 +150,63 @@ class Engine:
         if self._unusable:
             raise ClosedError(f"{self.path} {self._unusable}")
 
-    def search(self, look: Callable[[StoreIndex, Asked], Any], asked: Asked) -> StoreQueryHits | StoreHits:
-        """What `look` finds in the index: never while a transaction is half in it, and with ids for rows."""
+    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+        """Return the hits of a request for one query, never of an index that a transaction is half in."""
         # A search for one code takes a few microseconds: this is written for few steps, without a closure.
         live = self._live
         if self._unusable:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
-        version = live.version
-        hits = look(live.index, asked)
-        if live.version == version and not version & 1:
-            # All of them have their ids.
-            if type(hits) is StoreQueryHits:
+        if not filter:
+            version = live.version
+            hits = live.index.find_one_named(request, live.names, cost=cost)
+            if hits is not None and live.version == version and not version & 1:
                 return hits
-            if not live.has_names:
-                return plain(hits)
-            named = self._names.resolve(hits)
-            # A hit without a name has been deleted since.
-            if named is not None:
-                return named
-        return self.search_in_step(partial(_in_index, look, asked))
+        return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
-    def search_in_step(self, look: Callable[[sqlite3.Connection, StoreIndex], Any]) -> StoreQueryHits | StoreHits:
-        """The same for a search that reads the database, too: both are at the same change."""
+    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the hits of a request for any number of queries."""
+        self.check_open()
+        if self.read_only:
+            self._look()
+        if not filter:
+            live = self._live
+            version = live.version
+            hits = live.index.find_batch(request, threads=threads, cost=cost)
+            if live.version == version and not version & 1:
+                if not live.has_names:
+                    return hits
+                with translated(self.file):
+                    named = self._names.name(hits)
+                # A hit without a name has been deleted since.
+                if named is not None:
+                    return named
+        return self.read(
+            lambda connection, index: self._find_in_step(connection, index, request, filter, threads=threads, cost=cost)
+        )
 
-        def named(connection: sqlite3.Connection, index: StoreIndex) -> StoreQueryHits | StoreHits:
-            hits = self._names.resolve(look(connection, index), connection)
-            if hits is None:
-                raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
-            return hits
+    def _find_in_step(
+        self,
+        connection: sqlite3.Connection,
+        index: MultiIndex,
+        request: Request,
+        filter: Filter | None,
+        *,
+        threads: int,
+        cost: bool,
+    ) -> BatchHits:
+        """Return the hits of a request where database and index are at the same change."""
+        if filter:
+            hits = find_passing(connection, index, filter, request, threads=threads, cost=cost)
+        else:
+            hits = index.find_batch(request, threads=threads, cost=cost)
+        named = self._names.name(hits, connection)
+        if named is None:
+            raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
+        return named
 
-        return self.read(named)
-
-    def read(self, work: Callable[[sqlite3.Connection, StoreIndex], T]) -> T:
+    def read(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
         """What `work` gives, which sees the database and the index at the same change."""
         self.check_open()
         with translated(self.file), self._readers.one() as connection:
@@ -297,6 +330,48 @@ class Engine:
                 live.settle()
         return sequence
 
+    def open_encoder(self) -> TrainedEncoder:
+        """Open the encoder that was saved with the store."""
+        return open_encoder(self.path / ENCODER_NAME)
+
+    def count(self, filter: Filter | None) -> int:
+        """Return the number of items that pass."""
+        if not filter:
+            return len(self.index)
+        return self.read(lambda connection, _: count_items(connection, filter))
+
+    def get(self, ids: list[Id]) -> list[Item | None]:
+        """Return the items of these ids."""
+        return self.read(lambda connection, _: get_items(connection, ids, self.settings.embeddings))
+
+    def scan(self, filter: Filter | None) -> Iterator[Item]:
+        """Yield all items that pass."""
+        with self.reading() as connection:
+            yield from scan_items(connection, filter, self.settings.embeddings)
+
+    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+        """Yield all pairs within the radius."""
+        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress):
+            ids = self.ids_of(np.concatenate((a, b)))
+            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
+                if row_a in ids and row_b in ids:
+                    yield Pair(ids[row_a], ids[row_b], distance)
+
+    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+        """Return groups of items that steps within the radius connect."""
+        groups = close_groups(self.index, radius, threads=threads, progress=progress)
+        return [ids for group in groups if len(ids := list(self.ids_of(group).values())) > 1]
+
+    def verify(self, *, progress: Progress | None) -> StoreReport:
+        """Check the database by SQLite's own means, every row's checksum, and every row against the index."""
+        return self.read(
+            lambda connection, index: verify_store(connection, index, self.path, self.settings, progress=progress)
+        )
+
+    def stats(self) -> StoreStats:
+        """Return how much there is of everything."""
+        return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
     def after_fork(self) -> None:
         """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
         if self._unusable:
@@ -309,12 +384,5 @@ class Engine:
 _SIZES = ("freelist_count", "page_count")
 
 
-def _nothing(_connection: sqlite3.Connection, _index: StoreIndex) -> None:
+def _nothing(_connection: sqlite3.Connection, _index: MultiIndex) -> None:
     """To be read where only the index is to follow."""
-
-
-def _in_index(
-    look: Callable[[StoreIndex, Asked], Any], asked: Asked, _connection: sqlite3.Connection, index: StoreIndex
-) -> Any:
-    """For `search_in_step`: a search that does not read the database."""
-    return look(index, asked)

@@ -13,7 +13,7 @@ from hamtarget.search import MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.results import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.live import put_of
+from hamtarget.store.sqlite.following import rows_of
 from hamtarget.store.sqlite.rows import scan_unchecked
 from hamtarget.store.sqlite.snapshot import read_snapshot
 from hamtarget.store.sqlite.state import read_state
@@ -84,7 +84,7 @@ def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Probl
         for row in {record[0] for record in records} - {record[0] for record in present}:
             problems.tell(f"row {row} is not in the index")
         if present:
-            put = put_of(present, index)
+            put = rows_of(present, index)
             found = index.get(put.rows)
             codes, embeddings = found if isinstance(found, tuple) else (found, None)
             wrong = (codes != put.codes).any(axis=1)

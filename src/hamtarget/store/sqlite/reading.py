@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hamtarget.filters import Filter
+from hamtarget.items import Id, Item
 from hamtarget.search import Embeddings
-from hamtarget.store.filters import Filter, where
-from hamtarget.store.items import Item, Record
-from hamtarget.store.results import Id
+from hamtarget.store.items import Record
+from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import find_all_ids, find_rows, read_records, scan_records
 
 

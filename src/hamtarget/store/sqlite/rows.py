@@ -6,11 +6,11 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, TypeGuard
+from typing import Any
 
 from hamtarget.errors import CorruptFileError
-from hamtarget.store.items import FIRST_NAMED_ROW, Record, name_checksum, row_checksum, trace_checksum
-from hamtarget.store.results import Id
+from hamtarget.items import Id
+from hamtarget.store.items import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement.
 _AT_ONCE = 256
@@ -21,11 +21,6 @@ INSERT INTO items VALUES (?1, ?2, ?3, CAST(?4 AS TEXT), ?5, ?6) ON CONFLICT (row
 code = excluded.code, embedding = excluded.embedding, payload = excluded.payload, changed = excluded.changed,
 checksum = excluded.checksum
 """
-
-
-def is_direct(id: Id) -> TypeGuard[int]:
-    """Whether an id is its own row number."""
-    return isinstance(id, int) and id < FIRST_NAMED_ROW
 
 
 def look_up(

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from hamtarget.errors import FileError
 from hamtarget.progress import Progress
+from hamtarget.search.multi import MultiIndex
+from hamtarget.store.live import LiveIndex
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.database import transaction
-from hamtarget.store.sqlite.live import LiveIndex, StoreIndex, build_index
+from hamtarget.store.sqlite.following import build_index, replay
 from hamtarget.store.sqlite.state import read_state, write_state
 
 # Where the header of an index file keeps the checksum of all that it says, the checksums of its sections included:
@@ -43,7 +45,7 @@ def catch_up(live: LiveIndex, connection: sqlite3.Connection, folder: Path, sett
     state = read_state(connection)
     can_follow = state.forgotten <= live.sequence and not live.is_torn
     if can_follow and _replays_quickly(connection, live.sequence, len(live.index)):
-        live.replay(connection, state.sequence)
+        replay(live, connection, state.sequence)
         return
     fresh, _ = _from_file(connection, folder, settings)
     live.replace(_from_rows(connection, settings, None) if fresh is None else fresh)
@@ -78,10 +80,10 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
                 other.unlink()
 
 
-def read_snapshot(path: Path, settings: Settings) -> StoreIndex | None:
+def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
     """The index in a file, if it is whole and of this store."""
     try:
-        index = StoreIndex.open(path)
+        index = MultiIndex.open(path)
         if path.name != f"index-{_checksum(path)}.ham":
             return None
     except (FileError, OSError):
@@ -110,21 +112,14 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
         return None, False
     live = LiveIndex(index, state.snapshot_sequence, has_names=_has_names(connection), is_saved=True)
     if state.sequence > state.snapshot_sequence:
-        live.replay(connection, state.sequence)
+        replay(live, connection, state.sequence)
     # A changed row whose number of change is damaged would have been overlooked.
     (n_rows,) = connection.execute("SELECT count(*) FROM items").fetchone()
     return (live if len(index) == n_rows else None), False
 
 
 def _from_rows(connection: sqlite3.Connection, settings: Settings, progress: Progress | None) -> LiveIndex:
-    index = build_index(
-        connection,
-        settings.n_bits,
-        settings.radius,
-        substrings=settings.substrings,
-        embeddings=settings.embeddings,
-        progress=progress,
-    )
+    index = build_index(connection, settings, progress=progress)
     return LiveIndex(index, read_state(connection).sequence, has_names=_has_names(connection))
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from hamtarget.errors import WriteError
+from hamtarget.items import Id
 from hamtarget.store.batches import Batch
 from hamtarget.store.items import byte_rows
-from hamtarget.store.results import Id
+from hamtarget.store.live import Change, DeleteRows, PutRows
 from hamtarget.store.sqlite.database import translated
-from hamtarget.store.sqlite.live import Change, Delete, Put
 from hamtarget.store.sqlite.rows import delete_items, find_rows, read_existing, write_items, write_names
 from hamtarget.store.sqlite.state import read_state, write_state
 
@@ -70,7 +70,7 @@ class Writing:
                 batch.payloads,
                 changed=self.sequence,
             )
-        self.changes.append(Put(np.array(rows, dtype=np.int64), batch.codes, batch.embeddings))
+        self.changes.append(PutRows(np.array(rows, dtype=np.int64), batch.codes, batch.embeddings))
 
     def delete(self, ids: list[Id]) -> int:
         """How many of the ids were there; they are then gone."""
@@ -79,7 +79,7 @@ class Writing:
             rows = read_existing(self._connection, list(find_rows(self._connection, ids).values()))
             delete_items(self._connection, rows, changed=self.sequence)
         if rows:
-            self.changes.append(Delete(np.array(rows, dtype=np.int64)))
+            self.changes.append(DeleteRows(np.array(rows, dtype=np.int64)))
         return len(rows)
 
     def finish(self) -> None:

@@ -1,0 +1,112 @@
+"""The index of an open store: it follows the database, change by change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.codes import Codes
+from hamtarget.errors import InputError
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.row_names import RowNames
+from hamtarget.store.items import FIRST_NAMED_ROW
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PutRows:
+    """Rows that are there now, new or in place of others."""
+
+    rows: NDArray[np.int64]
+    codes: Codes
+    embeddings: NDArray[Any] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeleteRows:
+    """Rows that are there no longer."""
+
+    rows: NDArray[np.int64]
+
+
+Change = PutRows | DeleteRows
+
+
+class LiveIndex:
+    """An index and the number of the last change that is in it.
+
+    Attributes:
+        index: the rows.
+        names: ids of rows, as far as they are known; what is known stays known.
+        sequence: number of the last change in it.
+        has_names: whether a row may have an id other than its number.
+        is_saved: whether the database names a file that holds all of it.
+        is_rebuilt: whether it was made from the rows, and not from such a file.
+        version: odd while a change is being made, or was interrupted; other than before when it is done.
+        is_torn: whether an interrupt left it in the middle of a change.
+        lock: held while changes are made.
+    """
+
+    def __init__(self, index: MultiIndex, sequence: int, *, has_names: bool, is_saved: bool = False) -> None:
+        self.index = index
+        self.names = RowNames(FIRST_NAMED_ROW)
+        self.sequence = sequence
+        self.has_names = has_names
+        self.is_saved = is_saved
+        self.is_rebuilt = not is_saved
+        self.version = 0
+        self.is_torn = False
+        self.lock = threading.RLock()
+
+    def begin(self) -> None:
+        """Nothing; until `settle`, whoever searches finds out that the index may not be up to date."""
+        self.version += 1 - self.version % 2
+
+    def settle(self) -> None:
+        """Nothing; the index is up to date, and whoever searched meanwhile knows that it has changed."""
+        self.version += self.version % 2
+
+    def apply(self, changes: Sequence[Change], sequence: int) -> None:
+        """Nothing; the changes of one or more whole transactions are then in the index."""
+        with self.lock:
+            self.begin()
+            self.is_torn, self.is_saved = True, False
+            for change in changes:
+                if isinstance(change, DeleteRows):
+                    self.index.delete(change.rows)
+                else:
+                    self._put(change)
+            self.sequence = sequence
+            self.is_torn = False
+            self.settle()
+
+    def replace(self, other: LiveIndex) -> None:
+        """Nothing; this is then what `other` was."""
+        with self.lock:
+            self.begin()
+            self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
+            self.is_torn, self.is_saved = False, other.is_saved
+            self.settle()
+
+    def _put(self, change: PutRows) -> None:
+        if len(change.rows) and change.rows.max() >= FIRST_NAMED_ROW:
+            self.has_names = True
+        try:
+            self.index.add(change.rows, change.codes, change.embeddings)
+            return
+        except InputError:
+            # Some of the rows are there already, and nothing was added.
+            known = np.fromiter((row in self.index for row in change.rows.tolist()), bool, len(change.rows))
+        for chosen, write in ((known, self.index.replace), (~known, self.index.add)):
+            if chosen.all():
+                write(change.rows, change.codes, change.embeddings)
+            elif chosen.any():
+                write(
+                    change.rows[chosen],
+                    change.codes[chosen],
+                    None if change.embeddings is None else change.embeddings[chosen],
+                )
