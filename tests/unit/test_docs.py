@@ -17,7 +17,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES_WITH_EXAMPLES = [ROOT / "README.md", ROOT / "docs" / "search.md"]
 RUN = "<!-- run -->"
 
 
@@ -124,6 +123,10 @@ def test_a_broken_link_is_seen():
     assert [wrong.partition(":")[0] for wrong in broken_links(page, text)] == ["docs/nowhere.md", "#a-titel"]
 
 
+def test_pages_for_newcomers_have_examples_that_run():
+    assert all(RUN in (ROOT / page).read_text() for page in ("README.md", "docs/search.md", "docs/reliability.md"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_example_compiles(page):
     for block in blocks(page.read_text()):
@@ -148,12 +151,12 @@ def photos(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("photos")
-@pytest.mark.parametrize("page", PAGES_WITH_EXAMPLES, ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN in page.read_text()], ids=name)
 def test_marked_examples_run_and_print_what_the_page_says(page):
     text = page.read_text()
     here = blocks(text)
     marked = [block for block in here if block.language == "python" and block.mark == RUN]
-    assert len(marked) == text.count(RUN) > 0
+    assert len(marked) == text.count(RUN)
     namespace = {}
     for block, after in zip(here, [*here[1:], None], strict=True):
         if block not in marked:
