@@ -3,32 +3,42 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
-NATIVE := CMakeLists.txt $(wildcard native/*)
+NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -print)
 
-.PHONY: demo test check sanitize bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark test-spark figure2 soak clean help
+.PHONY: help demo clean check test test-quick test-spark soak sanitize \
+        bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark figure2
 
 help:
-	@echo "make demo     train, store, search and find copies on bundled images; writes out/demo.png"
-	@echo "make test     every test"
-	@echo "make soak     100,000 random indexes against numpy, a million operations on a store; about an hour"
-	@echo "make check    ruff, mypy, import rules"
-	@echo "make sanitize tests of the native core and forged files, under the compiler's sanitizers"
-	@echo "make bench    benchmarks; results go to research/results"
-	@echo "make bench-search  search against faiss and usearch; results go to research/results (10 minutes)"
-	@echo "make bench-peers  faiss' vector indexes on SIFT; results go to research/results (half an hour; built once)"
-	@echo "make bench-store  a store: puts, openings, searches; results go to research/results (a minute or two)"
-	@echo "make bench-service  a served store under load; results go to research/results (4 minutes)"
-	@echo "make bench-postgres  a store in PostgreSQL beside pgvector; results go to research/results (10 minutes)"
-	@echo "make test-spark  tests of the joins in Spark, which needs Java (PySpark: half a gigabyte)"
-	@echo "make bench-spark  the self-join in Spark, DuckDB and native; results go to research/results (five minutes)"
-	@echo "make figure2  the paper's figure 2; results go to research/results"
-	@echo "make clean    remove the environment and everything built"
+	@echo "See it work"
+	@echo "  make demo            train, store, search and find copies on bundled images; writes out/demo.png"
+	@echo ""
+	@echo "Check a change"
+	@echo "  make check           lint, types, import rules, public names (a minute)"
+	@echo "  make test-quick      the fast tests: no server, no training, nothing marked slow (a minute)"
+	@echo "  make test            every test"
+	@echo ""
+	@echo "Check more"
+	@echo "  make soak            100,000 random indexes against numpy, a million operations on a store (an hour)"
+	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
+	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
+	@echo ""
+	@echo "Measure speed; results go to research/results"
+	@echo "  make bench           the loss and a training step"
+	@echo "  make bench-search    search, beside faiss and usearch (10 minutes)"
+	@echo "  make bench-peers     vector indexes of faiss on SIFT (30 minutes; later runs reuse the indexes)"
+	@echo "  make bench-store     a store: put, open, search (2 minutes)"
+	@echo "  make bench-service   a served store under load (4 minutes)"
+	@echo "  make bench-postgres  a store in PostgreSQL, beside pgvector (10 minutes)"
+	@echo "  make bench-spark     the self-join in Spark, DuckDB and the native core (5 minutes)"
+	@echo "  make figure2         figure 2 of the paper; python -m research --help lists the others"
+	@echo ""
+	@echo "  make clean           remove the environment and everything built"
 
 # Two stamps: dependencies change rarely and take a minute; the native core builds in seconds.
 $(VENV)/.dependencies: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# torch first and alone, so that its pin is met before another package asks for it.
+	@# torch comes first and alone, so that its pin holds before another package asks for it.
 	@$(PIP) torch
 	@$(PIP) scikit-build-core nanobind cmake ninja
 	@$(PIP) --no-build-isolation --editable ".[dev]"
@@ -44,6 +54,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
 
+# The folders that need neither a server nor training; of the stores, those in folders.
+test-quick: $(VENV)/.installed
+	@$(BIN)/python -m pytest -n 2 -m "not slow" -k "not postgres" tests/unit tests/golden tests/stores
+
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
 	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
@@ -55,9 +69,9 @@ check: $(VENV)/.installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest tests/unit/test_layering.py
+	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_public_names.py tests/unit/test_docstrings.py
 
-# Needs a compiler only; about four minutes.
+# Needs a compiler only.
 sanitize:
 	@native/tests/sanitize.sh
 
@@ -84,7 +98,7 @@ bench-service: $(VENV)/.installed
 bench-postgres: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.postgres_speed --out research/results/postgres_speed.json
 
-# Apart from the rest: PySpark is large and needs Java.
+# Installed apart, because PySpark is large and needs Java.
 $(VENV)/.spark: $(VENV)/.installed
 	@$(PIP) --no-build-isolation --editable ".[spark]" duckdb
 	@touch $@

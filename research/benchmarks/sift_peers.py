@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.datasets import VectorSet, cached_neighbors, open_vector_set
+from hamtarget.datasets import VectorSet, open_vector_set
+from hamtarget.datasets.neighbor_cache import cached_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.benchmarks.search_sets import data_folder
 from research.paper.peers import measure_peers

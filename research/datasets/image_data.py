@@ -47,7 +47,8 @@ def open_image_data(folder: str | os.PathLike[str]) -> ImageData:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileError(f"{folder} is {'a file' if folder.exists() else 'not there'}; expected a folder of images")
+        found = "is a file" if folder.exists() else "does not exist"
+        raise FileError(f"{folder} {found}; expected a folder of images")
     if (folder / "database.npz").is_file():
         return _open_packed(folder)
     if is_imagenet(folder):

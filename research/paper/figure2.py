@@ -140,7 +140,7 @@ def draw(distributions: Sequence[DistanceDistribution], path: Path) -> None:
         # Not pyplot: it keeps global state and may look for a display.
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("matplotlib is not installed; to draw: pip install hamtarget[plot]") from error
+        raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[plot]'") from error
     figure = Figure(figsize=(4.8 * len(distributions), 4.0), layout="constrained")
     panels = figure.subplots(1, len(distributions), squeeze=False)[0]
     for panel, distribution in zip(panels, distributions, strict=True):

@@ -15,6 +15,7 @@ import numpy as np
 
 from hamtarget.datasets import VectorSet
 from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.evaluation.provenance import provenance, write_json
@@ -87,7 +88,7 @@ def probing_curves(
         model.trained(vectors, models, progress=progress).encoder
         for model in (probing_model(FINE, training), fast_model(training))
     )
-    learned: dict[str, tuple[Encoder, int, tuple[Ranking, ...]]] = {
+    learned: dict[str, tuple[Encoder | LinearEncoder, int, tuple[Ranking, ...]]] = {
         f"hamtarget, {FAST} substrings": (fast, FAST, ("vectors", "logits")),
         f"hamtarget, {FINE} substrings": (fine, FINE, ("vectors",)),
         "ITQ": (ITQ(N_BITS, seed=training.seed).fit(vectors.learn), FAST, ("vectors",)),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.datasets import VectorSet
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex
 from research.threads import one_thread
@@ -19,7 +20,7 @@ K = 100
 _QUERIES = 500
 
 
-def exact_lookup(encoder: Encoder, vectors: VectorSet, radius: int) -> dict[str, float]:
+def exact_lookup(encoder: Encoder | LinearEncoder, vectors: VectorSet, radius: int) -> dict[str, float]:
     """Means over the queries of one exact look-up within `radius`, ranked by the logits' angle.
 
     Returns:

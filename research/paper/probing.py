@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.datasets import VectorSet
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.progress import Progress
 from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex, unit_int8
@@ -28,7 +29,7 @@ _QUERIES = 100
 
 
 def nearest_read(
-    encoder: Encoder,
+    encoder: Encoder | LinearEncoder,
     vectors: VectorSet,
     *,
     substrings: int,
@@ -88,13 +89,15 @@ class ProbedIndex:
         shift: taken from bytes, so that they fit int8; distances stay the same. 0 where nothing is shifted.
     """
 
-    encoder: Encoder
+    encoder: Encoder | LinearEncoder
     index: MultiIndex
     ranking: Ranking
     shift: int
 
     @classmethod
-    def of(cls, encoder: Encoder, vectors: VectorSet, *, substrings: int, ranking: Ranking) -> ProbedIndex:
+    def of(
+        cls, encoder: Encoder | LinearEncoder, vectors: VectorSet, *, substrings: int, ranking: Ranking
+    ) -> ProbedIndex:
         """The base of `vectors` in an index of `substrings` tables.
 
         Vectors to rank by are kept in int8 where they are bytes, without loss, and in float16 otherwise.

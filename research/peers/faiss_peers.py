@@ -282,7 +282,7 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise MissingExtraError("faiss is not installed; for its indexes: pip install 'hamtarget[bench]'") from error
+        raise MissingExtraError("faiss is not installed; for its indexes: pip install 'hamtarget[research]'") from error
     return faiss
 
 

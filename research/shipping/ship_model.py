@@ -12,9 +12,10 @@ import argparse
 import json
 from pathlib import Path
 
-from hamtarget.datasets import VectorSet, exact_neighbors, generated_descriptors
+from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
+from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 
 READS = (50, 200, 800)

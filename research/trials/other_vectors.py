@@ -19,7 +19,7 @@ import numpy as np
 
 from hamtarget.datasets import VectorSet, exact_neighbors, fashion_sample
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
 from research.paper.probing import nearest_read
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     vectors = images_as_vectors()
-    methods: dict[str, Callable[[int], Encoder]] = {
+    methods: dict[str, Callable[[int], HashEncoder | LinearEncoder]] = {
         "LSH": lambda seed: LSH(N_BITS, seed=seed),
         "ITQ": lambda seed: ITQ(N_BITS, seed=seed),
         "HashEncoder, defaults": lambda seed: HashEncoder(N_BITS, seed=seed),

@@ -1,13 +1,23 @@
 """Learn binary hash codes by Hamming distance targets, and search them exactly and fast.
 
-Nothing slow is imported here: torch comes in with the first use of `HashEncoder`, the native core with that of
-an index.
+The names below come from the package's rooms: `hamtarget.learn`, `hamtarget.encoders`, `hamtarget.search` and
+`hamtarget.store`. Importing `hamtarget` alone imports nothing slow: torch is imported with the first use of
+`HashEncoder`, the native core with the first use of an index.
+
+Example:
+    >>> import numpy as np
+    >>> from hamtarget import MultiIndex
+    >>> index = MultiIndex(n_bits=64, radius=2)
+    >>> index.add(np.arange(3), np.array([[0] * 8, [1] * 8, [255] * 8], dtype=np.uint8))
+    >>> len(index)
+    3
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hamtarget._exports import lazy_exports
 
 if TYPE_CHECKING:
     from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
@@ -15,7 +25,7 @@ if TYPE_CHECKING:
     from hamtarget.search import FlatIndex, MultiIndex
     from hamtarget.store import Store
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Encoder",
@@ -41,12 +51,4 @@ _HOMES = {
     "open_encoder": "hamtarget.encoders",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hamtarget' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Files that are either as they were or whole."""
+"""Writing files atomically: after a crash, a file is either the old one or the complete new one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put `content` at `path`: whoever reads it finds the old file or the new one, whole, even after a crash.
+    """Write `content` to `path`, so that a reader finds the old file or the complete new one, even after a crash.
 
-    The content goes to a temporary file in the same folder, is forced to disk, and takes the name last. Folders on
-    the way are made.
+    The content is written to a temporary file in the same folder, forced to disk, and renamed last. Missing folders
+    are created.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +22,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp gives the owner alone access; a result or a model is an ordinary file.
+        # mkstemp gives access to the owner only; a result or a model is an ordinary file.
         os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, target)
     except BaseException:
@@ -33,7 +33,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def umask() -> int:
-    """The permissions that this process takes from new files."""
+    """Return the permissions that this process removes from new files."""
     # The umask can be read only by setting it.
     mask = os.umask(0o022)
     os.umask(mask)
@@ -41,7 +41,7 @@ def umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the new name itself to disk, where folders can be opened (not on Windows)."""
+    """Force new names in a folder to disk, where folders can be opened (not on Windows)."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

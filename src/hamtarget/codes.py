@@ -1,4 +1,4 @@
-"""Packed binary codes: packing, distances, substrings, and every check of codes that come from outside.
+"""Packed binary codes: pack them, compare them, and check those that come from outside.
 
 A code of `n_bits` bits is a row of `n_bits / 8` bytes, little-endian in its bits: bit k is bit `k % 8` of byte
 `k // 8`, as in `numpy.packbits(bitorder="little")` and in faiss.
@@ -13,20 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 
+__all__ = ["distances", "from_logits", "pack", "unpack"]
+
 Codes = NDArray[np.uint8]
 
 MIN_BITS = 8
 MAX_BITS = 1024
 
-# Rows of the distance matrix are computed so many cells at a time: the working memory stays near 64 MB.
+# Cells of the distance matrix computed at a time: the working memory stays near 64 MB.
 _CELLS_AT_A_TIME = 8_000_000
 
 
 def check_n_bits(n_bits: int) -> int:
-    """`n_bits` itself, if codes of that length exist here.
+    """Return `n_bits` if it is a length that codes can have.
 
     Raises:
-        InputError: it is not a multiple of 8 from 8 to 1,024.
+        DtypeError: `n_bits` is not an integer.
+        InputError: `n_bits` is not a multiple of 8 from 8 to 1,024.
     """
     if not isinstance(n_bits, int | np.integer) or isinstance(n_bits, bool):
         raise DtypeError(f"n_bits is {n_bits!r}; expected an integer")
@@ -36,10 +39,11 @@ def check_n_bits(n_bits: int) -> int:
 
 
 def check_radius(radius: int, n_bits: int) -> int:
-    """`radius` itself, if it is a Hamming radius that says something about codes of `n_bits` bits.
+    """Return `radius` if it is a Hamming radius for codes of `n_bits` bits.
 
     Raises:
-        InputError: it is negative, or every pair of codes lies within it.
+        DtypeError: `radius` is not an integer.
+        InputError: `radius` is negative, or so large that every pair of codes lies within it.
     """
     if not isinstance(radius, int | np.integer) or isinstance(radius, bool):
         raise DtypeError(f"radius is {radius!r}; expected an integer")
@@ -49,7 +53,7 @@ def check_radius(radius: int, n_bits: int) -> int:
 
 
 def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
-    """`codes` as a contiguous (rows, n_bits / 8) array of uint8; one code alone becomes one row.
+    """Return `codes` as a contiguous (rows, n_bits / 8) array of uint8. A single code becomes one row.
 
     Raises:
         DtypeError: the elements are not uint8.
@@ -68,12 +72,12 @@ def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
 
 
 def check_vectors(vectors: ArrayLike, *, name: str = "vectors", n_columns: int | None = None) -> NDArray[np.float32]:
-    """`vectors` as a (rows, columns) array of finite float32.
+    """Return `vectors` as a (rows, columns) array of finite float32.
 
     Raises:
         DtypeError: the elements are not numbers.
         ShapeError: there are not two dimensions, or not `n_columns` columns.
-        NotFiniteError: some element is NaN or infinite.
+        NotFiniteError: an element is NaN or infinite.
     """
     array = np.asarray(vectors)
     if array.dtype.kind not in "fiub":
@@ -88,10 +92,10 @@ def check_vectors(vectors: ArrayLike, *, name: str = "vectors", n_columns: int |
 
 
 def check_finite(array: NDArray[Any], *, name: str) -> None:
-    """Nothing, if every element is a finite number.
+    """Check that every element is a finite number.
 
     Raises:
-        NotFiniteError: says the first row that holds another value, and how many rows do.
+        NotFiniteError: a row holds NaN or infinity. The error names the first such row and counts them.
     """
     if array.dtype.kind != "f" or array.size == 0:
         return
@@ -104,10 +108,20 @@ def check_finite(array: NDArray[Any], *, name: str) -> None:
 
 
 def pack(bits: ArrayLike) -> Codes:
-    """Packed codes of an array of bits, (rows, n_bits): non-zero is 1.
+    """Pack bits into codes.
+
+    Args:
+        bits: (rows, n_bits) or (n_bits,); every non-zero element is a bit of 1.
+
+    Returns:
+        (rows, n_bits / 8) or (n_bits / 8,) uint8.
 
     Raises:
-        InputError: the number of columns is not a code length.
+        InputError: the number of columns is not a length that codes can have.
+
+    Example:
+        >>> pack([[1, 0, 0, 0, 0, 0, 0, 1]])
+        array([[129]], dtype=uint8)
     """
     array = np.asarray(bits)
     if array.ndim == 0:
@@ -117,21 +131,45 @@ def pack(bits: ArrayLike) -> Codes:
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
-    """The bits of packed codes as 0 and 1, (rows, n_bits)."""
+    """Return the bits of packed codes as 0 and 1, (rows, n_bits).
+
+    Raises:
+        ShapeError: a row does not hold `n_bits` bits.
+        DtypeError: codes are not uint8.
+
+    Example:
+        >>> unpack(pack([1, 1, 0, 0, 0, 0, 0, 1]), 8)
+        array([[1, 1, 0, 0, 0, 0, 0, 1]], dtype=uint8)
+    """
     return np.unpackbits(check_codes(codes, check_n_bits(n_bits)), axis=1, bitorder="little")
 
 
 def from_logits(logits: ArrayLike) -> Codes:
-    """Packed codes of real logits, (rows, n_bits): a bit is 1 where its logit is above 0.
+    """Return the packed codes of real logits, (rows, n_bits / 8): a bit is 1 where its logit is above 0.
 
     Raises:
-        NotFiniteError: some logit is NaN or infinite.
+        ShapeError: the logits are not (rows, n_bits).
+        NotFiniteError: a logit is NaN or infinite.
+
+    Example:
+        >>> from_logits([[0.7, -1.2, 3.0, -0.1, -2.0, -0.3, -0.9, -4.0]])
+        array([[5]], dtype=uint8)
     """
     return pack(check_vectors(logits, name="logits") > 0)
 
 
 def distances(queries: ArrayLike, codes: ArrayLike, n_bits: int) -> NDArray[np.uint16]:
-    """Hamming distances of every query to every code, (queries, codes)."""
+    """Return the Hamming distance of every query to every code, (queries, codes).
+
+    Raises:
+        ShapeError: a row does not hold `n_bits` bits.
+        DtypeError: codes are not uint8.
+
+    Example:
+        >>> import numpy as np
+        >>> distances(np.array([[7]], np.uint8), np.array([[7], [6], [0]], np.uint8), 8)
+        array([[0, 1, 3]], dtype=uint16)
+    """
     left = _words(check_codes(queries, check_n_bits(n_bits), name="queries"))
     right = _words(check_codes(codes, n_bits))
     result = np.empty((len(left), len(right)), dtype=np.uint16)
@@ -145,7 +183,7 @@ def distances(queries: ArrayLike, codes: ArrayLike, n_bits: int) -> NDArray[np.u
 
 
 def _words(codes: Codes) -> NDArray[np.unsignedinteger[Any]]:
-    """The same rows in the widest words that fill them exactly."""
+    """Return the same rows in the widest words that fill them exactly."""
     for word in (np.uint64, np.uint32, np.uint16):
         if codes.shape[1] % np.dtype(word).itemsize == 0:
             return codes.view(word)
@@ -153,9 +191,12 @@ def _words(codes: Codes) -> NDArray[np.unsignedinteger[Any]]:
 
 
 def substring_bounds(n_bits: int, substrings: int) -> list[tuple[int, int]]:
-    """First and past-the-last bit of each of `substrings` contiguous pieces of a code, the longer ones first.
+    """Return the first and past-the-last bit of each of `substrings` contiguous pieces of a code, longer ones first.
 
-    Learning and search split codes by this one function, so that what was trained is what is looked up.
+    Learning and search both split codes by this function, so that search looks up the pieces that were trained.
+
+    Raises:
+        InputError: `substrings` is not from 1 to `n_bits`.
     """
     if not 1 <= substrings <= n_bits:
         raise InputError(f"substrings is {substrings}; expected 1 to n_bits ({n_bits})")
@@ -167,3 +208,7 @@ def substring_bounds(n_bits: int, substrings: int) -> list[tuple[int, int]]:
         bounds.append((start, stop))
         start = stop
     return bounds
+
+
+def __dir__() -> list[str]:
+    return __all__

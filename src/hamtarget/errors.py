@@ -4,32 +4,64 @@
     |-- InputError (ValueError)      an argument or an array is not what the call needs
     |   |-- ShapeError               wrong number of dimensions, rows or columns
     |   |-- DtypeError (TypeError)   wrong element type
-    |   |-- NotFiniteError           NaN or infinity where numbers are needed
-    |   |-- SimilarityError          the similarity cannot form the groups that were asked for
-    |   `-- ImageError               an image is damaged, too large, or none
+    |   |-- NotFiniteError           NaN or infinity where finite numbers are needed
+    |   |-- SimilarityError          the similarity cannot form groups of the size asked for
+    |   `-- ImageError               an image is damaged, too large, or not an image
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
-    |   |-- UnsupportedFileError     whole, but of a version or format that this one cannot read
+    |   |-- UnsupportedFileError     intact, but of a version or format that this release cannot read
     |   |-- LockedError              another writer has it open
-    |   |-- ReadOnlyError            opened for reading only, or the system lets nobody write there
+    |   |-- ReadOnlyError            opened for reading only, or the system does not allow writing there
     |   `-- WriteError               the disk is full or fails; nothing was changed
-    |-- ServerError                  a database server cannot be reached, or broke off
-    |   `-- PrivilegeError           it does not let this user do what was asked
+    |-- ServerError                  a database server cannot be reached, or the connection broke
+    |   `-- PrivilegeError           the server does not allow this user to do what was asked
     |-- ClosedError                  the store was closed, or was opened by another process
     |-- ServiceError                 a service refused a request, failed, or did not answer
-    |   `-- BusyError                it has too much to do at the moment; try again later
-    |-- NotFittedError               the encoder has learned nothing yet
-    |-- TrainingError                training cannot go on: the loss is no longer a number
+    |   `-- BusyError                the service is overloaded; try again later
+    |-- NotFittedError               the encoder has not been fitted yet
+    |-- TrainingError                training cannot continue
     `-- MissingExtraError (ImportError)  an optional dependency is not installed
 
-An error's text says what was found, what was expected and, where it is not obvious, what to do.
+The text of an error says what was found, what was expected and, where it is not obvious, what to do.
+
+Example:
+    >>> from hamtarget import codes
+    >>> try:
+    ...     codes.pack([1, 0, 1])
+    ... except InputError as error:
+    ...     print(error)
+    n_bits is 3; expected a multiple of 8 from 8 to 1,024
 """
 
 from __future__ import annotations
 
+__all__ = [
+    "BusyError",
+    "ClosedError",
+    "CorruptFileError",
+    "DtypeError",
+    "FileError",
+    "HamtargetError",
+    "ImageError",
+    "InputError",
+    "LockedError",
+    "MissingExtraError",
+    "NotFiniteError",
+    "NotFittedError",
+    "PrivilegeError",
+    "ReadOnlyError",
+    "ServerError",
+    "ServiceError",
+    "ShapeError",
+    "SimilarityError",
+    "TrainingError",
+    "UnsupportedFileError",
+    "WriteError",
+]
+
 
 class HamtargetError(Exception):
-    """Base of every error of this package."""
+    """Base class of every error of this package."""
 
 
 class InputError(HamtargetError, ValueError):
@@ -37,23 +69,23 @@ class InputError(HamtargetError, ValueError):
 
 
 class ShapeError(InputError):
-    """Wrong number of dimensions, rows or columns."""
+    """An array has the wrong number of dimensions, rows or columns."""
 
 
 class DtypeError(InputError, TypeError):
-    """Wrong element type."""
+    """An argument or the elements of an array have the wrong type."""
 
 
 class NotFiniteError(InputError):
-    """NaN or infinity where numbers are needed."""
+    """An array holds NaN or infinity where finite numbers are needed."""
 
 
 class SimilarityError(InputError):
-    """The similarity cannot form the groups that were asked for."""
+    """The similarity cannot form groups of the size asked for."""
 
 
 class ImageError(InputError):
-    """An image is damaged, too large, or none."""
+    """An image is damaged, too large, or not an image."""
 
 
 class FileError(HamtargetError):
@@ -65,27 +97,30 @@ class CorruptFileError(FileError):
 
 
 class UnsupportedFileError(FileError):
-    """A file is whole, but of a version or format that this one cannot read."""
+    """A file is intact, but of a version or format that this release cannot read."""
 
 
 class LockedError(FileError):
-    """Another writer has the file open: there is one at a time."""
+    """Another writer has the file open. Only one writer is allowed at a time."""
 
 
 class ReadOnlyError(FileError):
-    """It was opened for reading only, or the system lets nobody write there."""
+    """The file was opened for reading only, or the system does not allow writing there."""
 
 
 class WriteError(FileError):
-    """The disk is full or fails: what was asked is not on disk, and nothing was changed."""
+    """The disk is full or fails. The change is not on disk, and what was there before is unchanged."""
 
 
 class ServerError(HamtargetError):
-    """A database server cannot be reached, or broke off; what was being changed is there as a whole or not at all."""
+    """A database server cannot be reached, or the connection broke.
+
+    A change that was under way has been made completely or not at all.
+    """
 
 
 class PrivilegeError(ServerError):
-    """A database server does not let this user do what was asked."""
+    """A database server does not allow this user to do what was asked."""
 
 
 class ClosedError(HamtargetError):
@@ -96,8 +131,8 @@ class ServiceError(HamtargetError):
     """A service refused a request, failed, or did not answer.
 
     Attributes:
-        status: of HTTP; 0 where there was no answer.
-        kind: one word of the service for what is wrong.
+        status: the HTTP status; 0 if there was no answer.
+        kind: the service's one-word name of the problem.
     """
 
     def __init__(self, message: str, *, status: int = 0, kind: str = "unreachable") -> None:
@@ -107,22 +142,26 @@ class ServiceError(HamtargetError):
 
 
 class BusyError(ServiceError):
-    """A service has too much to do at the moment.
+    """A service is overloaded at the moment.
 
     Attributes:
-        retry_after: seconds after which to try again.
+        retry_after: seconds to wait before trying again.
     """
 
     retry_after: float = 1.0
 
 
 class NotFittedError(HamtargetError):
-    """The encoder has learned nothing yet: call `fit` or `load` first."""
+    """The encoder has not been fitted yet: call `fit` or `load` first."""
 
 
 class TrainingError(HamtargetError):
-    """Training cannot go on."""
+    """Training cannot continue, for instance because the loss is no longer a finite number."""
 
 
 class MissingExtraError(HamtargetError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed. The error names the extra to install."""
+
+
+def __dir__() -> list[str]:
+    return __all__

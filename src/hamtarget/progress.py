@@ -1,8 +1,8 @@
-"""How long work reports its progress."""
+"""The type of the functions that long-running work reports its progress to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""A function that long work calls now and then, and at the end, with how much is done and how much there is."""
+"""A function of (done, total). Long-running work calls it now and then, and once at the end."""

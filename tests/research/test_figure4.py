@@ -25,7 +25,7 @@ def vectors():
 
 def test_all_curves_are_measured_written_and_drawn(vectors, tmp_path, monkeypatch):
     peers = pytest.importorskip(
-        "research.peers.faiss_peers", reason="faiss is not installed: pip install 'hamtarget[bench]'"
+        "research.peers.faiss_peers", reason="faiss is not installed: pip install 'hamtarget[research]'"
     )
     monkeypatch.setattr(figure4, "figure4_peers", lambda whole_bytes: [peers.IVFVectors(cells=16)])
     monkeypatch.setattr(figure4, "BUDGETS", (200, 1000))

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 import hamtarget.learn
-from hamtarget.datasets import VectorSet, exact_neighbors, generated_descriptors
+from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.errors import InputError
 from hamtarget.learn import shipped_encoder
+from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 
 FOLDER = Path(hamtarget.learn.__file__).parent / "models" / "sift-64"

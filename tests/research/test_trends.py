@@ -2,9 +2,10 @@
 
 import pytest
 
-from hamtarget.datasets import VectorSet, exact_neighbors, generated_descriptors
+from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.learn import HashEncoder
+from research.datasets.descriptors import generated_descriptors
 from research.paper.lookup import exact_lookup
 from research.paper.probing import ProbedIndex, nearest_read
 

@@ -196,7 +196,7 @@ def test_a_search_waits_once_for_a_table_that_is_locked(postgres_stores, monkeyp
         store.put_rows(range(10), codes=CODES[:10])
         assert store.search(code=CODES[3])[0].id == 3
         with psycopg.connect(postgres_stores.server.url()) as other, monkeypatch.context() as changed:
-            changed.setattr(Finder, "within", lambda *_: pytest.fail("waited again"))
+            changed.setattr(Finder, "find", lambda *_, **__: pytest.fail("waited again"))
             other.execute(f'LOCK TABLE "{postgres_stores.schema()}".items')
             with pytest.raises(LockedError, match="holds the store for too long"):
                 store.search(code=CODES[3])

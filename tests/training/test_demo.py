@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hamtarget import Store, demo
-from hamtarget.datasets import FASHION_CLASSES, fashion_sample
+from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.demo.duplicates import altered
 from hamtarget.errors import FileError
 from hamtarget.learn import HashEncoder

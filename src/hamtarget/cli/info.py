@@ -94,7 +94,7 @@ def _index(path: Path) -> dict[str, Any]:
 
 
 def _images(path: Path) -> dict[str, Any]:
-    from hamtarget.datasets import ImageSet, image_files
+    from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
     try:

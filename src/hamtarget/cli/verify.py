@@ -79,7 +79,8 @@ def _index(path: Path) -> tuple[int, Sequence[str]]:
 
 
 def _images(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.datasets import ImageSet, decode_images, image_files
+    from hamtarget.datasets.image_sets import ImageSet, image_files
+    from hamtarget.datasets.images import decode_images
 
     sources = ImageSet.from_csv(path).sources if path.is_file() else image_files(path)
     with progress_on_stderr("Reading images") as tell:

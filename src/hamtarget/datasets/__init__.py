@@ -1,29 +1,37 @@
-"""The bundled sample; vectors from files, and their exact neighbours; images, and sets of them."""
+"""Readers of vectors and images, exact neighbours to measure search by, and a bundled sample of images."""
 
-from hamtarget.datasets.descriptors import generated_descriptors
-from hamtarget.datasets.ground_truth import exact_neighbors
-from hamtarget.datasets.image_sets import ImageSet, PackedImages, image_files
-from hamtarget.datasets.images import DecodedImages, decode_images, read_image, read_images
-from hamtarget.datasets.neighbor_cache import cached_neighbors
-from hamtarget.datasets.sample import FASHION_CLASSES, Sample, fashion_sample
-from hamtarget.datasets.vector_files import open_vectors
-from hamtarget.datasets.vector_sets import VectorSet, open_vector_set
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hamtarget._exports import lazy_exports
+
+if TYPE_CHECKING:
+    from hamtarget.datasets.ground_truth import exact_neighbors
+    from hamtarget.datasets.image_sets import ImageSet
+    from hamtarget.datasets.images import read_images
+    from hamtarget.datasets.sample import fashion_sample
+    from hamtarget.datasets.vector_files import open_vectors
+    from hamtarget.datasets.vector_sets import VectorSet, open_vector_set
 
 __all__ = [
-    "DecodedImages",
-    "FASHION_CLASSES",
     "ImageSet",
-    "PackedImages",
-    "Sample",
     "VectorSet",
-    "cached_neighbors",
-    "decode_images",
     "exact_neighbors",
     "fashion_sample",
-    "generated_descriptors",
-    "image_files",
     "open_vector_set",
     "open_vectors",
-    "read_image",
     "read_images",
 ]
+
+_HOMES = {
+    "ImageSet": "hamtarget.datasets.image_sets",
+    "VectorSet": "hamtarget.datasets.vector_sets",
+    "exact_neighbors": "hamtarget.datasets.ground_truth",
+    "fashion_sample": "hamtarget.datasets.sample",
+    "open_vector_set": "hamtarget.datasets.vector_sets",
+    "open_vectors": "hamtarget.datasets.vector_files",
+    "read_images": "hamtarget.datasets.images",
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,12 +1,12 @@
-"""Exact nearest neighbours by Euclidean distance, and a cache of them beside the data.
+"""Exact nearest neighbours by Euclidean distance.
 
-Distances come from matrix products, and the products decide nothing that they could get wrong:
+Distances come from matrix products, but rounding of the products never decides the result:
 
-- Whole numbers (SIFT as uint8, or as float32 with nothing behind the point) are shifted to the middle of their range.
-  If three times the largest possible product is at most 2^24 (bytes: up to 341 columns), every sum on the way is a
-  whole number that float32 holds, whatever the order of summation; up to 2^53 float64 does.
-- For other numbers the product only proposes. A row is proposed unless its distance exceeds the k-th best by more than
-  a bound on the rounding; the distances of proposed rows are computed again from differences, in float64.
+- Whole numbers (SIFT as uint8, or as float32 without fractions) are shifted to the middle of their range. If three
+  times the largest possible product is at most 2^24 (bytes: up to 341 columns), every intermediate sum is a whole
+  number that float32 holds exactly, whatever the order of summation. Up to 2^53, float64 does.
+- For other numbers, products only propose rows. A row is proposed unless its distance exceeds the k-th best by more
+  than a bound on the rounding. The distances of proposed rows are computed again from differences, in float64.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hamtarget.datasets.vector_files import checked_vectors, row_blocks
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.progress import Progress
 
-# A block of scores of so many queries and rows: 16 MB of float32, or 32 of float64.
+# Queries and rows of a block of scores: 16 MB of float32, or 32 MB of float64.
 _QUERIES_AT_A_TIME = 512
 _ROWS_AT_A_TIME = 1 << 13
-# Differences of proposed pairs are taken so many elements at a time: 32 MB.
+# Elements of the differences of proposed pairs that are computed at a time: 32 MB.
 _ELEMENTS_AT_A_TIME = 1 << 22
-# Squares of larger numbers, summed, could leave the range of float64; that of float32 outside of these.
+# Sums of squares of larger numbers could leave the range of float64. The next two are the limits for float32.
 _LARGEST = 1e150
 _SMALLEST_FOR_FLOAT32, _LARGEST_FOR_FLOAT32 = 1e-15, 1e15
 
@@ -35,22 +35,27 @@ _SMALLEST_FOR_FLOAT32, _LARGEST_FOR_FLOAT32 = 1e-15, 1e15
 def exact_neighbors(
     queries: ArrayLike, base: ArrayLike, k: int, *, progress: Progress | None = None
 ) -> NDArray[np.int64]:
-    """Row numbers of the k rows of `base` nearest to each query, (queries, k), nearest first, equal ones by number.
+    """Return the row numbers of the k rows of `base` nearest to each query, (queries, k), nearest first.
 
-    Distances are Euclidean. For whole numbers up to 2^24 in size they are compared without any rounding, for others as
-    float64 computes them from differences. Against a million rows of 128 numbers, a query takes about 15 ms of a core.
+    Distances are Euclidean; rows at equal distance are ordered by number. Distances of whole numbers up to 2^24 are
+    compared without any rounding, others as float64 computes them from differences. Against a million rows of 128
+    numbers, a query takes about 15 ms on one core.
 
     Args:
         queries: (queries, columns) of finite numbers.
-        base: (rows, columns), as many columns.
-        k: neighbours for each query, at most as many as there are rows.
-        progress: called with the number of queries done and of all queries.
+        base: (rows, columns), with the same number of columns.
+        k: neighbours for each query, at most the number of rows.
+        progress: called with the number of queries done and the number of all queries.
 
     Raises:
-        ShapeError: not two dimensions, nothing in one, or columns that differ.
+        ShapeError: an array has not two dimensions or is empty, or the columns differ.
         DtypeError: elements are not real numbers, or `k` is not an integer.
         InputError: `k` is out of range, or numbers exceed 1e150.
-        NotFiniteError: some element is NaN or infinite.
+        NotFiniteError: an element is NaN or infinite.
+
+    Example:
+        >>> exact_neighbors([[0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0], [9.0, 9.0]], k=2)
+        array([[1, 0]])
     """
     left = checked_vectors(np.asarray(queries), where="queries")
     right = checked_vectors(np.asarray(base), where="base")
@@ -72,7 +77,7 @@ def exact_neighbors(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How products are computed: after subtracting `centre`, in `element`; `exact` if nothing is rounded."""
+    """A plan of the products: in type `element`, after subtracting `centre`; `exact` if nothing is rounded."""
 
     centre: NDArray[np.float64]
     element: type[np.float32] | type[np.float64]
@@ -87,7 +92,7 @@ class _Plan:
             raise InputError(f"numbers reach {reach:.3g}; expected at most {_LARGEST:g}: scale them")
         middle = float(np.floor((low + high + 1) / 2))
         largest = max(high - middle, middle - low)
-        # |b|^2 - 2 q.b, and every sum on the way to it, is at most so large.
+        # A bound on |b|^2 - 2 q.b and on every intermediate sum.
         size = 3 * queries.shape[1] * largest**2
         if reach <= 2.0**24 and size <= 2.0**53 and _whole(queries) and _whole(base):
             element = np.float32 if size <= 2.0**24 else np.float64
@@ -95,7 +100,7 @@ class _Plan:
         narrow = all(array.dtype in (np.float16, np.float32) for array in (queries, base))
         fits = _SMALLEST_FOR_FLOAT32 <= reach <= _LARGEST_FOR_FLOAT32
         element = np.float32 if narrow and fits else np.float64
-        # Around the mean the squares are smaller, and so is the rounding, and fewer rows are proposed.
+        # Around the mean the squares are smaller, and so is the rounding: fewer rows are proposed.
         sums = sum((block.sum(axis=0, dtype=np.float64) for _, block in row_blocks(base)), np.zeros(base.shape[1]))
         return cls(np.asarray(sums / len(base)), element, False)
 
@@ -106,11 +111,11 @@ class _Plan:
         return (rows.astype(np.float64) - self.centre).astype(self.element)
 
     def slack(self, query_squares: NDArray[np.float64], row_squares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What rounding can change in the scores of each query with rows of these squared lengths, at most."""
+        """Return a bound on what rounding changes in the scores of each query with rows of these squared lengths."""
         if self.exact:
             return np.zeros(len(query_squares))
         # A sum of n products is off by at most n u times the sum of their sizes (u: half the spacing at 1), and each
-        # coordinate by u of itself after centring; twice that, to be safe. Each product may also vanish below `tiny`.
+        # coordinate by u of itself after centring. Twice that is safe. Each product may also vanish below `tiny`.
         limits = np.finfo(self.element)
         reach = np.sqrt(query_squares) + np.sqrt(row_squares.max())
         terms = len(self.centre) + 8
@@ -118,7 +123,7 @@ class _Plan:
 
 
 def _nearest(queries: NDArray[Any], base: NDArray[Any], k: int, plan: _Plan) -> NDArray[np.int64]:
-    """The k nearest of a few queries."""
+    """Return the k nearest of a few queries."""
     left = plan.prepare(queries)
     left_squares = np.einsum("ij,ij->i", left, left, dtype=np.float64)
     best = _Best.empty(len(queries), k)
@@ -126,7 +131,7 @@ def _nearest(queries: NDArray[Any], base: NDArray[Any], k: int, plan: _Plan) -> 
         rows = base[start : start + _ROWS_AT_A_TIME]
         right = plan.prepare(rows)
         right_squares = np.einsum("ij,ij->i", right, right)
-        # The score of a row is its squared distance less the query's squared length.
+        # The score of a row is its squared distance minus the query's squared length.
         scores = left @ right.T
         scores *= -2
         scores += right_squares
@@ -134,7 +139,7 @@ def _nearest(queries: NDArray[Any], base: NDArray[Any], k: int, plan: _Plan) -> 
         limit = best.farthest - left_squares + slack
         if len(rows) >= k and np.isinf(limit).any():
             limit = np.minimum(limit, np.partition(scores, k - 1, axis=1)[:, k - 1].astype(np.float64) + 2 * slack)
-        # Rounded to the scores' own type, the limit must not fall below itself.
+        # The limit is rounded up to the scores' own type, never down.
         above = np.nextafter(limit.astype(plan.element), plan.element(np.inf), dtype=plan.element)
         query, row = np.nonzero(scores <= above[:, None])
         if plan.exact:
@@ -147,7 +152,7 @@ def _nearest(queries: NDArray[Any], base: NDArray[Any], k: int, plan: _Plan) -> 
 
 @dataclass(frozen=True)
 class _Best:
-    """The nearest rows so far of each query, at most k: by query, distance and id, one after another."""
+    """The nearest rows of each query so far, at most k of each, ordered by query, distance and id."""
 
     n_queries: int
     k: int
@@ -170,7 +175,7 @@ class _Best:
         return result
 
     def joined(self, query: NDArray[np.int64], ids: NDArray[np.int64], distance: NDArray[np.float64]) -> _Best:
-        """The nearest of these and of more."""
+        """Return the nearest of these rows and of the given ones."""
         if len(query) == 0:
             return self
         query = np.concatenate([self.query, query])
@@ -185,7 +190,7 @@ class _Best:
 def _squared_distances(
     queries: NDArray[Any], rows: NDArray[Any], query: NDArray[np.int64], row: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Squared distances of pairs, from differences in float64, (pairs,)."""
+    """Return squared distances of pairs, computed from differences in float64, (pairs,)."""
     result = np.empty(len(query))
     pairs = max(1, _ELEMENTS_AT_A_TIME // queries.shape[1])
     for start in range(0, len(query), pairs):

@@ -1,4 +1,4 @@
-"""Sets of images with labels: a folder for each class, a CSV of paths and labels, or JPEGs packed in one file."""
+"""Sets of labelled images: from a folder for each class, a CSV of paths and labels, or JPEGs packed in one file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hamtarget.progress import Progress
 if TYPE_CHECKING:
     from hamtarget.datasets.images import ImageSource
 
-# How many of what is missing an error names.
+# Missing files that an error names.
 _NAMED = 10
 
 
 class PackedImages(Sequence[bytes]):
-    """Encoded images, one after the other in one array: image k is `data[offsets[k]:offsets[k + 1]]`.
+    """Encoded images, one after another in one array: image k is `data[offsets[k]:offsets[k + 1]]`.
 
-    Only what is asked for is cut out. `take` shares the array.
+    An image is copied out of the array only when it is asked for. `take` shares the array.
 
     Args:
-        data: uint8, the files' bytes.
-        offsets: (images + 1,) integers: 0 first, the length of `data` last, each larger than the one before.
+        data: uint8, the bytes of the files.
+        offsets: (images + 1,) integers that increase from 0 to the length of `data`.
 
     Raises:
         CorruptFileError: the offsets do not divide `data` into images.
@@ -47,11 +47,11 @@ class PackedImages(Sequence[bytes]):
         ends = offsets.astype(np.int64)
         if ends[0] != 0 or ends[-1] != len(data):
             raise CorruptFileError(
-                f"offsets go from {ends[0]:,} to {ends[-1]:,}; expected 0 to {len(data):,}, the bytes that there are"
+                f"offsets go from {ends[0]:,} to {ends[-1]:,}; expected 0 to {len(data):,}, the number of bytes"
             )
         wrong = np.flatnonzero(np.diff(ends) <= 0)
         if len(wrong):
-            raise CorruptFileError(f"image {wrong[0]:,} has no bytes by its offsets; expected them to increase")
+            raise CorruptFileError(f"offsets give image {wrong[0]:,} no bytes; expected them to increase")
         self._data = data
         self._starts = ends[:-1]
         self._ends = ends[1:]
@@ -71,7 +71,7 @@ class PackedImages(Sequence[bytes]):
         return self._data[self._starts[row] : self._ends[row]].tobytes()
 
     def take(self, rows: NDArray[Any]) -> PackedImages:
-        """The images of some rows, without a copy of their bytes."""
+        """Return the images of some rows, without copying their bytes."""
         taken = object.__new__(PackedImages)
         taken._data, taken._starts, taken._ends = self._data, self._starts[rows], self._ends[rows]
         return taken
@@ -79,12 +79,20 @@ class PackedImages(Sequence[bytes]):
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images not yet decoded, and what they show.
+    """Images that are not decoded yet, and their labels.
 
     Attributes:
         sources: paths, the bytes of files, or `PackedImages`.
-        labels: (rows,) number of the class, or (rows, classes) of 0 and 1 where an image shows several; None: unknown.
+        labels: (rows,) number of each image's class; or (rows, classes) of 0 and 1 if images show several classes; or
+            None if unknown.
         class_names: name of each class; may be empty.
+
+    Example:
+        Read a folder that has a folder for each class::
+
+            images = ImageSet.from_folder("photos/")
+            decoded = images.decode((3, 224, 224), workers=4)
+            labels = images.labels[decoded.rows]
     """
 
     sources: Sequence[ImageSource]
@@ -102,23 +110,35 @@ class ImageSet:
         n_names = len(self.class_names)
         n_classes = self.labels.shape[1] if self.labels.ndim == 2 else int(self.labels.max(initial=-1)) + 1
         if self.labels.ndim == 1 and int(self.labels.min(initial=0)) < 0:
-            raise InputError(f"labels hold {int(self.labels.min())}; expected class numbers from 0 on")
+            raise InputError(f"labels hold {int(self.labels.min())}; expected class numbers of 0 or more")
         if n_names and n_classes > n_names:
-            raise InputError(f"labels speak of {n_classes} classes; class_names has {n_names}: expected all of them")
+            raise InputError(
+                f"labels have {n_classes} classes, but class_names has {n_names}; expected a name for each class"
+            )
 
     def __len__(self) -> int:
         return len(self.sources)
 
+    def __repr__(self) -> str:
+        packed = "packed" if isinstance(self.sources, PackedImages) else "separate"
+        if self.labels is None:
+            return f"ImageSet({len(self):,} images) [{packed}, no labels]"
+        several = ", several to an image" if self.labels.ndim == 2 else ""
+        n_classes = len(self.class_names) or (
+            self.labels.shape[1] if self.labels.ndim == 2 else int(self.labels.max(initial=-1)) + 1
+        )
+        return f"ImageSet({len(self):,} images) [{packed}, {n_classes:,} classes{several}]"
+
     def take(self, rows: ArrayLike) -> ImageSet:
-        """The images of some rows, in that order.
+        """Return the images of some rows, in that order.
 
         Args:
-            rows: row numbers, or True and False for each image.
+            rows: row numbers, or one boolean for each image.
 
         Raises:
             InputError: there is no such row.
         """
-        # An empty list would be one of floats.
+        # numpy takes an empty list for one of floats.
         wanted = np.asarray(rows) if np.size(rows) else np.zeros(0, dtype=np.int64)
         try:
             chosen = np.arange(len(self))[wanted]
@@ -132,20 +152,30 @@ class ImageSet:
         return ImageSet(sources, None if self.labels is None else self.labels[chosen], self.class_names)
 
     def decode(self, shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None) -> DecodedImages:
-        """The images as one uint8 array; what cannot be read is left out and named in `broken`, see `decode_images`.
+        """Decode the images into one uint8 array. Images that cannot be read are left out, and listed in `broken`.
 
-        Labels of the images that are left: `labels[decoded.rows]`.
+        The labels of the images that were read are `labels[decoded.rows]`.
+
+        Args:
+            shape: (height, width) for grey or (3, height, width) for RGB.
+            workers: processes that decode; 0: this process does.
+            progress: called with the number of images done and of all images.
+
+        Raises:
+            ImageError: a worker process died.
+            InputError: `shape` or `workers` is invalid.
+            MissingExtraError: Pillow is not installed.
         """
         return decode_images(self.sources, shape, workers=workers, progress=progress)
 
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> Self:
-        """The images of a folder that has a folder for each class; classes are numbered in the order of their names.
+        """Return the images of a folder that has a folder for each class.
 
-        Images are found by their endings, at any depth below a class.
+        Classes are numbered in the order of their names. Images are found by their endings, at any depth below a class.
 
         Raises:
-            FileError: there is no such folder, or no class in it, or a class without an image.
+            FileError: there is no such folder, it has no class, or a class has no image.
         """
         folder = _existing_folder(folder)
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
@@ -163,14 +193,14 @@ class ImageSet:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Self:
-        """The images of a CSV with lines `path,label`, or `path,label;label` where an image shows several things.
+        """Return the images of a CSV with lines `path,label`, or `path,label;label` if an image shows several classes.
 
         Paths are relative to the CSV's own folder. A first line `path,label` is a heading. Labels are names, numbered
-        in their sorted order. If any image has not exactly one, `labels` is a matrix of 0 and 1, else a vector.
+        in sorted order. `labels` is a vector if every image has exactly one label, else a matrix of 0 and 1.
 
         Raises:
-            FileError: the CSV or an image of it is not there; names the first.
-            CorruptFileError: a line is not of this form; says which.
+            FileError: the CSV or one of its images does not exist.
+            CorruptFileError: a line has another form; the error names it.
         """
         path = Path(path)
         files, found = _csv_lines(path)
@@ -187,7 +217,9 @@ class ImageSet:
 
     @classmethod
     def from_packed(cls, path: str | os.PathLike[str], *, class_names: Iterable[str] = ()) -> Self:
-        """The images of an npz with the arrays `jpegs`, `offsets` (see `PackedImages`) and `labels`.
+        """Return the images of an npz with the arrays `jpegs`, `offsets` and `labels`.
+
+        `jpegs` holds the bytes of all images, one after another. Image k is `jpegs[offsets[k]:offsets[k + 1]]`.
 
         Raises:
             FileError: there is no such file or array.
@@ -203,14 +235,16 @@ class ImageSet:
 
 
 def image_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """Every image in a folder and the folders below it, by their endings, in the order of their paths; none hidden.
+    """Return the paths of all images in a folder and below it, in order; hidden files are left out.
+
+    Images are found by their endings.
 
     Raises:
         FileError: there is no such folder.
     """
     found = []
     for parent, folders, files in os.walk(_existing_folder(folder)):
-        # Changed in place, this says where to go on.
+        # os.walk continues with the folders that are left in this list.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         images = (name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."))
         found += [Path(parent, name) for name in images]
@@ -218,18 +252,18 @@ def image_files(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def check_present(files: Sequence[str | os.PathLike[str]], *, where: str) -> None:
-    """Nothing, if all the files are there.
+    """Check that all the files exist.
 
     Raises:
-        FileError: some are not; names the first ten and says how many.
+        FileError: some do not exist. The error names the first ten and says how many.
     """
     missing = [os.fspath(file) for file in files if not os.path.isfile(file)]
     if missing:
-        raise FileError(f"{where}: {len(missing):,} of {len(files):,} images are not there: {listed(missing)}")
+        raise FileError(f"{where}: {len(missing):,} of {len(files):,} images do not exist: {listed(missing)}")
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first ten names, and how many more there are."""
+    """Return the first ten names as text, and the number of further ones."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -237,16 +271,17 @@ def listed(names: Sequence[str]) -> str:
 def _existing_folder(folder: str | os.PathLike[str]) -> Path:
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileError(f"{folder} is {'a file' if folder.exists() else 'not there'}; expected a folder of images")
+        found = "is a file" if folder.exists() else "does not exist"
+        raise FileError(f"{folder} {found}; expected a folder of images")
     return folder
 
 
 def _csv_lines(path: Path) -> tuple[list[Path], list[list[str]]]:
-    """Path and labels of each line of a CSV."""
+    """Return the path and the labels of each line of a CSV."""
     files: list[Path] = []
     labels: list[list[str]] = []
     try:
-        # Spreadsheets begin a file with a byte order mark, which utf-8-sig leaves out.
+        # Spreadsheets begin a file with a byte order mark, which utf-8-sig removes.
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream)
             for fields in reader:
@@ -262,7 +297,7 @@ def _csv_lines(path: Path) -> tuple[list[Path], list[list[str]]]:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} is no CSV in UTF-8: {error}; expected lines path,label") from error
+        raise CorruptFileError(f"{path} is not a CSV in UTF-8: {error}; expected lines path,label") from error
     if not files:
-        raise CorruptFileError(f"{path} holds no line; expected path,label or path,label;label")
+        raise CorruptFileError(f"{path} is empty; expected lines path,label or path,label;label")
     return files, labels

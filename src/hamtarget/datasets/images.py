@@ -1,8 +1,8 @@
-"""Images as arrays of one shape: opened, turned upright, resized, cropped; in this process or in several.
+"""Read images into arrays of one shape: open, turn upright, resize, crop; in this process or in several.
 
-A file can claim to be anything. Its size is checked before a pixel is decoded, only formats that Pillow decodes by
-itself are opened (an EPS file would start another program), and whatever a decoder trips over is an `ImageError` that
-names the image.
+Image files are not trusted. The size is checked before a pixel is decoded. Only formats that Pillow decodes by itself
+are opened (an EPS file would start another program). Every failure of a decoder becomes an `ImageError` that names the
+image.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from PIL import Image
 
     ImageSource = str | os.PathLike[str] | bytes | NDArray[Any] | Image.Image
-    """A file, the bytes of one, an array (h, w), (h, w, 3) or (3, h, w) of uint8, or an image of Pillow."""
+    """A path, the bytes of a file, a uint8 array (h, w), (h, w, 3) or (3, h, w), or a Pillow image."""
 
-# Three bytes for each: a quarter of a gigabyte. Pillow itself warns from 89 million on.
+# At three bytes each, a quarter of a gigabyte. Pillow itself warns above 89 million.
 MAX_PIXELS = 80_000_000
 # Endings of the formats that are opened.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _WHITE = (255, 255, 255, 255)
-# A JPEG may be decoded at a half, a quarter or an eighth of its size, if what is left is this much larger than wanted.
+# A JPEG may be decoded at a half, a quarter or an eighth of its size if that is still this many times the wanted size.
 _DRAFT_MARGIN = 2
-# Images that a worker process reads at a time, and how many such tasks wait for each worker.
+# Images that a worker process reads at a time, and the tasks that wait for each worker.
 _TASK_ROWS = 64
 _TASKS_AHEAD = 3
 
 
 @dataclass(frozen=True, eq=False)
 class DecodedImages:
-    """Images that could be read, and why the others could not.
+    """The images that could be read, and the reasons why others could not.
 
     Attributes:
-        images: (rows read, *shape) uint8.
-        rows: (rows read,) number of each among all that were asked for, ascending.
-        broken: reason by number for each image that could not be read.
+        images: (images read, *shape) uint8.
+        rows: (images read,) number of each image among all that were asked for, ascending.
+        broken: the reason for each image that could not be read, by its number.
     """
 
     images: NDArray[np.uint8]
@@ -63,18 +63,18 @@ class DecodedImages:
 
 
 def read_image(source: ImageSource, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """One image as uint8 array of `shape`: short side resized, centre cropped.
+    """Read one image into a uint8 array of `shape`: the short side is resized, the centre cropped.
 
-    The image is turned as its EXIF orientation says; what is transparent becomes white; of an animation the first
-    picture is taken.
+    The image is turned according to its EXIF orientation. Transparent parts become white. The first frame of an
+    animation is taken.
 
     Args:
-        source: a path, the bytes of a file, an image of Pillow, or a uint8 array (h, w), (h, w, 3) or (3, h, w).
+        source: a path, the bytes of a file, a Pillow image, or a uint8 array (h, w), (h, w, 3) or (3, h, w).
         shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
 
     Raises:
-        ImageError: the image cannot be read, is damaged, or has more than 80 million pixels; names it.
-        InputError: `shape` is none of these.
+        ImageError: the image cannot be read, is damaged, or has more than 80 million pixels.
+        InputError: `shape` is invalid.
         MissingExtraError: Pillow is not installed.
     """
     return _read(source, _checked_shape(shape), name=_name(source))
@@ -83,33 +83,45 @@ def read_image(source: ImageSource, shape: Sequence[int]) -> NDArray[np.uint8]:
 def read_images(
     sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
 ) -> NDArray[np.uint8]:
-    """Images as one uint8 array (rows, *shape); see `read_image`, and `decode_images`, which skips broken ones.
+    """Read images into one uint8 array, (rows, *shape): the short side is resized, the centre cropped.
+
+    Images are turned according to their EXIF orientation. Transparent parts become white. To skip images that cannot
+    be read, use `ImageSet.decode`.
 
     Args:
-        sources: paths, bytes, images of Pillow or arrays.
-        shape: of one image.
-        workers: processes that read; 0: this one. With workers, a script needs `if __name__ == "__main__"`.
+        sources: paths, the bytes of files, Pillow images, or uint8 arrays (h, w), (h, w, 3) or (3, h, w).
+        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
+        workers: processes that read; 0: this process does. With workers, a script needs `if __name__ == "__main__"`.
         progress: called with the number of images done and of all images.
 
     Raises:
-        ImageError: an image cannot be read; names the first.
-        InputError, MissingExtraError: as `read_image` does.
+        ImageError: an image cannot be read, is damaged, or has more than 80 million pixels. The error names the first.
+        InputError: `shape` or `workers` is invalid.
+        MissingExtraError: Pillow is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> read_images([np.zeros((40, 60, 3), np.uint8)], shape=(3, 32, 32)).shape
+        (1, 3, 32, 32)
     """
     decoded = decode_images(sources, shape, workers=workers, progress=progress)
     if decoded.broken:
         row, reason = next(iter(decoded.broken.items()))
-        raise ImageError(f"image {row:,} of {len(sources):,} cannot be read ({len(decoded.broken):,} in all): {reason}")
+        raise ImageError(
+            f"image {row:,} of {len(sources):,} cannot be read ({len(decoded.broken):,} in total): {reason}"
+        )
     return decoded.images
 
 
 def decode_images(
     sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
 ) -> DecodedImages:
-    """Every image that can be read, with its row, and the reason for each that cannot; see `read_images`.
+    """Read every image that can be read, and return the reasons for the others. See `read_images` for arguments.
 
     Raises:
         ImageError: a worker process died.
-        InputError, MissingExtraError: as `read_image` does.
+        InputError: `shape` or `workers` is invalid.
+        MissingExtraError: Pillow is not installed.
     """
     shape = _checked_shape(shape)
     _check_pillow()
@@ -119,7 +131,7 @@ def decode_images(
     rows: list[int] = []
     broken: dict[int, str] = {}
     first = 0
-    # Closed, so that no worker outlives an interrupt or an error of `progress`.
+    # Closing makes sure that no worker outlives an interrupt or an error of `progress`.
     with contextlib.closing(_tasks_in_order(sources, shape, workers)) as tasks:
         for found in tasks:
             for row, image in enumerate(found, start=first):
@@ -137,15 +149,15 @@ def decode_images(
 def _tasks_in_order(
     sources: Sequence[ImageSource], shape: tuple[int, ...], workers: int
 ) -> Generator[list[NDArray[np.uint8] | str]]:
-    """Images, or the reasons why not, of consecutive sources, a task's at a time."""
-    # Sources are taken from the sequence task by task: it may cut them out of a larger file as they are asked for.
+    """Yield the images of consecutive sources, or the reasons why they cannot be read, one task at a time."""
+    # Sources are taken task by task, because the sequence may copy each out of a larger file.
     starts = range(0, len(sources), _TASK_ROWS)
     if workers == 0 or len(starts) < 2:
         for start in starts:
             yield _read_task(_taken(sources, start), shape, start)
         return
     waiting: deque[Future[list[NDArray[np.uint8] | str]]] = deque()
-    # Forked processes would inherit locks of other threads, of torch for instance, and wait for them for ever.
+    # Forked processes would inherit locks of other threads, such as torch's, and wait for them forever.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, len(starts)), mp_context=context, initializer=_leave_interrupts_to_parent)
     try:
@@ -157,8 +169,8 @@ def _tasks_in_order(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise ImageError(
-            "a process that reads images ended unexpectedly: out of memory, or a script started by workers that lacks "
-            'if __name__ == "__main__"; expected it to live: try fewer workers, or workers=0'
+            "a process that reads images ended unexpectedly: it ran out of memory, or the script lacks "
+            'if __name__ == "__main__"; try fewer workers, or workers=0'
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -183,7 +195,7 @@ def _read_task(sources: list[ImageSource], shape: tuple[int, ...], first: int) -
 
 
 def _name(source: ImageSource, row: int | None = None) -> str:
-    """What an error calls a source."""
+    """Return the name of a source in errors."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source)
     kind = f"{len(source):,} bytes" if isinstance(source, bytes) else type(source).__name__
@@ -212,7 +224,7 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
     mode = "RGB" if len(shape) == 3 and shape[0] == 3 else "L"
     try:
         if isinstance(source, (str, os.PathLike)):
-            # Opened here, so that the file is closed whatever the decoder does.
+            # Opening it here makes sure that it is closed, whatever the decoder does.
             with Path(source).open("rb") as file:
                 pixels = _fitted(_opened(file, mode, max(height, width)), mode, height, width)
         elif isinstance(source, bytes):
@@ -222,17 +234,17 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
         elif isinstance(source, Image.Image):
             pixels = _fitted(source, mode, height, width)
         else:
-            raise ImageError("expected a path, bytes, an array or an image of Pillow")
+            raise ImageError("expected a path, bytes, an array or a Pillow image")
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     except UnidentifiedImageError as error:
-        raise ImageError(f"{name}: no image that can be told; expected one of {', '.join(_FORMATS)}") from error
+        raise ImageError(f"{name}: not an image of a known format; expected one of {', '.join(_FORMATS)}") from error
     except Exception as error:
         # Decoders raise almost anything for a damaged file: OSError, SyntaxError, struct.error, IndexError ...
         if isinstance(error, OSError) and error.strerror:
             raise ImageError(f"{name}: {error.strerror}; expected an image file") from error
         reason = str(error) or type(error).__name__
-        raise ImageError(f"{name}: not a whole image ({reason}); replace it or leave it out") from error
+        raise ImageError(f"{name}: the image is damaged ({reason}); replace it or leave it out") from error
     array = np.asarray(pixels, dtype=np.uint8)
     if mode == "RGB":
         array = array.transpose(2, 0, 1)
@@ -240,13 +252,13 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
 
 
 def _opened(file: BinaryIO, mode: str, side: int) -> Image.Image:
-    """The image of an open file, of which only the header has been read."""
+    """Open the image of a file, reading only its header."""
     from PIL import Image
 
     Image.init()
     image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
     _check_pixels(image)
-    # Both sides stay large enough, whichever way the image is turned afterwards.
+    # Both sides stay large enough, however the image is turned afterwards.
     image.draft(mode, (_DRAFT_MARGIN * side, _DRAFT_MARGIN * side))
     return image
 
@@ -273,16 +285,16 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
 
 
 def _fitted(image: Image.Image, mode: str, height: int, width: int) -> Image.Image:
-    """The image upright, in `mode`, its middle at height x width."""
+    """Return the image upright, in `mode`, its centre at height x width."""
     from PIL import Image, ImageOps
 
     _check_pixels(image)
     image.load()
-    # The pixels are whole; a damaged note on how the camera was held does not make them less so.
+    # The pixels are intact even where the EXIF orientation is damaged.
     with contextlib.suppress(Exception):
         image = ImageOps.exif_transpose(image)
     image = _in_mode(image, mode)
-    # Resize and crop in one: the box is the part of the image that will be seen.
+    # Resize and crop in one step: the box is the part of the image that stays.
     scale = max(height / image.height, width / image.width)
     seen_height, seen_width = height / scale, width / scale
     top, left = max(0.0, (image.height - seen_height) / 2), max(0.0, (image.width - seen_width) / 2)
@@ -291,7 +303,7 @@ def _fitted(image: Image.Image, mode: str, height: int, width: int) -> Image.Ima
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
-    """The image in grey ("L") or "RGB": transparent parts white, 16 bits a pixel brought to 8."""
+    """Return the image in grey ("L") or "RGB", with transparent parts white and 16 bits of a pixel reduced to 8."""
     from PIL import Image
 
     if image.mode.startswith("I"):

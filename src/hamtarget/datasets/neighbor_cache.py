@@ -1,4 +1,4 @@
-"""Exact neighbours that are computed once: kept in a file beside the data, or in the cache folder."""
+"""Compute exact neighbours once, and keep them in a file beside the data or in the cache folder."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from hamtarget.datasets.ground_truth import exact_neighbors
 from hamtarget.datasets.vector_files import DAMAGE_ERRORS, content_checksum
 from hamtarget.progress import Progress
 
-# Part of every key: a change of what is computed, or of the file, takes a new one.
+# Part of every key. A change of the computation or of the file needs a new version.
 _VERSION = "hamtarget exact neighbors 1"
 
 
 def cached_neighbors(
     queries: NDArray[Any], base: NDArray[Any], k: int, *, folder: Path, progress: Progress | None = None
 ) -> NDArray[np.int64]:
-    """What `exact_neighbors` gives, from a file if one of these contents is there; else computed and written.
+    """Return what `exact_neighbors` returns, from a file if there is one for this content; else compute and write it.
 
     The file is `exact-neighbors-<checksum of queries, base and k>.npz` in `folder` or, if that is read-only, in
-    `cache_folder()`. A file that is damaged is computed again and replaced; that none can be written is no error.
+    `cache_folder()`. A damaged file is computed again and replaced. It is no error if no file can be written.
 
     Args:
         queries: as in `exact_neighbors`.
         base: as in `exact_neighbors`.
         k: as in `exact_neighbors`.
-        folder: where the data lie.
-        progress: called with the number of queries done and of all queries, if they have to be computed.
+        folder: the folder of the data.
+        progress: called with the number of queries done and of all queries, if neighbours have to be computed.
     """
     key = content_checksum(queries, base, label=f"{_VERSION} {k}")
-    # A quarter of the key: enough that no two contents share a name.
+    # A quarter of the key is enough that no two contents share a name.
     name = f"exact-neighbors-{key.hex()[:16]}.npz"
     folders = [folder, cache_folder()]
     for place in folders:
@@ -56,7 +56,7 @@ def cached_neighbors(
 
 
 def cache_folder() -> Path:
-    """Where files go that have no better place: HAMTARGET_CACHE, or ~/.cache/hamtarget."""
+    """Return the folder for files that have no better place: HAMTARGET_CACHE, or ~/.cache/hamtarget."""
     chosen = os.environ.get("HAMTARGET_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "hamtarget"
 
@@ -68,7 +68,7 @@ def _packed(neighbors: NDArray[np.int64], key: bytes) -> bytes:
 
 
 def _read(path: Path, key: bytes, shape: tuple[int, int]) -> NDArray[np.int64] | None:
-    """The neighbours of a file, or None if it is not there, damaged, or of other contents."""
+    """Return the neighbours in a file, or None if it does not exist, is damaged, or is of other content."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             neighbors: NDArray[np.int64] = arrays["neighbors"]
@@ -85,5 +85,5 @@ def _checksum(neighbors: NDArray[np.int64], key: bytes) -> NDArray[np.uint8]:
 
 
 def _read_only(folder: Path) -> bool:
-    """Whether a folder is there that must not be written into: the superuser could, and must not either."""
+    """Return True if the folder exists and its permissions forbid writing, even where a superuser could."""
     return folder.exists() and (not os.access(folder, os.W_OK) or not folder.stat().st_mode & 0o222)

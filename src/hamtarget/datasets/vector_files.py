@@ -1,8 +1,8 @@
-"""Vectors from files: fvecs, ivecs and bvecs of TEXMEX, npy, npz, and HDF5 of ann-benchmarks.
+"""Read vectors from files: fvecs, ivecs and bvecs of TEXMEX, npy, npz, and HDF5 of ann-benchmarks.
 
-Whatever the format, the result is a (rows, columns) array of finite numbers, and a file that cannot give one is
-refused with the row and the reason. fvecs, ivecs, bvecs and npy are mapped into memory, not copied: the arrays are
-read-only, and the files must not be truncated in place while they are in use. docs/data.md describes the formats.
+Whatever the format, the result is a (rows, columns) array of finite numbers. A file that cannot give one is refused,
+with the row and the reason. fvecs, ivecs, bvecs and npy are mapped into memory, not copied: the arrays are read-only,
+and the files must not be truncated in place while they are in use. docs/data.md describes the formats.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[Any]
 
-# Longer rows than any set has (the longest of ann-benchmarks, of 2023, has 27,983 columns): a damaged header.
+# No set has rows this long (the longest of ann-benchmarks has 27,983 columns): more means a damaged header.
 MAX_DIMENSION = 1_000_000
 
-# Rows are checked so many bytes at a time: what was read for one check is still in the cache for the next.
+# Bytes of rows checked at a time: what was read for one check is still in the cache for the next.
 _BYTES_AT_A_TIME = 1 << 23
 _HEADER_BYTES = 4
-# Each row of these is its dimension as int32, then so many elements; all little-endian.
+# In these formats a row is its dimension as int32, followed by its elements, all little-endian.
 _ELEMENTS = {".fvecs": "<f4", ".ivecs": "<i4", ".bvecs": "|u1"}
 _MAGIC = {b"\x93NUMPY": ".npy", b"PK\x03\x04": ".npz", b"\x89HDF\r\n\x1a\n": ".hdf5"}
 _SUFFIXES = (*_ELEMENTS, ".npy", ".npz", ".hdf5", ".h5")
-# What numpy, zipfile and h5py raise for a damaged file.
+# The errors that numpy, zipfile and h5py raise for a damaged file.
 DAMAGE_ERRORS = (
     ValueError,
     EOFError,
@@ -65,22 +65,29 @@ DAMAGE_ERRORS = (
 
 
 def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vectors:
-    """The vectors of a file, (rows, columns), in the file's own element type; read-only where they are mapped.
+    """Return the vectors of a file, (rows, columns), in the file's own element type.
 
-    The name's ending says the format; without a known one, the first bytes do.
+    The format is told by the ending of the name or, if that is not known, by the first bytes. Arrays of fvecs, ivecs,
+    bvecs and npy files are mapped, hence read-only.
 
     Args:
         path: a .fvecs, .ivecs, .bvecs, .npy, .npz, .hdf5 or .h5 file.
-        key: which array of an npz or HDF5 file; by default `vectors` (npz) or `train` (HDF5), or the only one.
+        key: name of the array in an npz or HDF5 file; by default `vectors` (npz) or `train` (HDF5), or the only one.
 
     Raises:
         FileError: there is no such file, it cannot be read, or it has no such array.
-        CorruptFileError: it is truncated or damaged; says the row.
-        UnsupportedFileError: it is of another format.
+        CorruptFileError: the file is truncated or damaged; the error names the row.
+        UnsupportedFileError: the file is of another format.
         ShapeError: an array has not two dimensions, or no rows or columns.
         DtypeError: the elements are not real numbers.
-        NotFiniteError: some element is NaN or infinite; says the row.
-        MissingExtraError: HDF5 without h5py.
+        NotFiniteError: an element is NaN or infinite; the error names the row.
+        MissingExtraError: the file is HDF5 and h5py is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> np.save("vectors.npy", np.eye(3))
+        >>> open_vectors("vectors.npy").shape
+        (3, 3)
     """
     path = Path(path)
     suffix = vector_format(path)
@@ -101,15 +108,15 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
 
 
 def vector_format(path: Path) -> str:
-    """The ending that stands for the format of a file: one of those that `open_vectors` reads.
+    """Return the ending that stands for a file's format, one of those that `open_vectors` reads.
 
     Raises:
         FileError: there is no such file, or it cannot be read.
-        UnsupportedFileError: it is of none of these formats.
+        UnsupportedFileError: the file has none of these formats.
     """
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "no ordinary file" if path.exists() else "not there"
-        raise FileError(f"{path} is {found}; expected a file of vectors")
+        found = "is a folder" if path.is_dir() else "is not an ordinary file" if path.exists() else "does not exist"
+        raise FileError(f"{path} {found}; expected a file of vectors")
     if path.suffix.lower() in _SUFFIXES:
         return ".hdf5" if path.suffix.lower() == ".h5" else path.suffix.lower()
     with _readable(path), path.open("rb") as file:
@@ -124,16 +131,16 @@ def vector_format(path: Path) -> str:
 
 
 def read_arrays(path: Path, wanted: Collection[str] = ()) -> dict[str, Callable[[], NDArray[Any]]]:
-    """The arrays of an npz or HDF5 file by name, each as a call that reads it.
+    """Return the arrays of an npz or HDF5 file by name, each as a function that reads it.
 
     Args:
         path: an .npz or HDF5 file.
-        wanted: names that must be there.
+        wanted: names of arrays that must be there.
 
     Raises:
         FileError: a wanted array is missing, or the file cannot be read.
         CorruptFileError: the file is damaged.
-        MissingExtraError: HDF5 without h5py.
+        MissingExtraError: the file is HDF5 and h5py is not installed.
     """
     hdf5 = vector_format(path) == ".hdf5"
     names = _hdf5_names(path) if hdf5 else _npz_names(path)
@@ -145,19 +152,23 @@ def read_arrays(path: Path, wanted: Collection[str] = ()) -> dict[str, Callable[
 
 
 def hdf5_attribute(path: Path, name: str) -> str | None:
-    """An attribute of an HDF5 file as text; None where there is none."""
+    """Return an attribute of an HDF5 file as text, or None if there is none."""
     with _open_hdf5(path) as file:
         value = file.attrs.get(name)
     return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
 
 
 def checked_vectors(array: NDArray[Any], *, where: str) -> Vectors:
-    """`array` itself, if it is a (rows, columns) array of finite numbers; `where` it comes from is for the error.
+    """Return `array` if it is a (rows, columns) array of finite numbers.
+
+    Args:
+        array: the array to check.
+        where: the name of the array in errors.
 
     Raises:
-        ShapeError: it has not two dimensions, or no rows or columns.
+        ShapeError: the array has not two dimensions, or no rows or columns.
         DtypeError: the elements are not real numbers.
-        NotFiniteError: some element is NaN or infinite.
+        NotFiniteError: an element is NaN or infinite.
     """
     if array.dtype.kind not in "fiu":
         raise DtypeError(f"{where} has elements of type {array.dtype}; expected integers or floats")
@@ -169,7 +180,7 @@ def checked_vectors(array: NDArray[Any], *, where: str) -> Vectors:
 
 
 def content_checksum(*arrays: NDArray[Any], label: str) -> bytes:
-    """SHA-256 of the element types, shapes and elements of arrays, and of `label`, which says what it is for."""
+    """Return the SHA-256 of the element types, shapes and elements of arrays, and of `label`, which names its use."""
     checksum = hashlib.sha256(label.encode())
     for array in arrays:
         checksum.update(f" {array.dtype.str} {array.shape} ".encode())
@@ -179,14 +190,14 @@ def content_checksum(*arrays: NDArray[Any], label: str) -> bytes:
 
 
 def row_blocks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Number of the first row and rows of consecutive parts of `array`, each of a few megabytes."""
+    """Yield consecutive parts of `array`, each of a few megabytes, with the number of their first row."""
     rows = max(1, _BYTES_AT_A_TIME // max(1, array.dtype.itemsize * int(np.prod(array.shape[1:]))))
     for start in range(0, len(array), rows):
         yield start, array[start : start + rows]
 
 
 def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
-    """The vectors of a file of (dimension, elements) records, mapped; every header and element is read once."""
+    """Map a file of (dimension, elements) records, and read every header and element once to check it."""
     with _readable(path):
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -194,15 +205,15 @@ def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
     if len(header) < _HEADER_BYTES:
         raise CorruptFileError(
             f"{path} has {size} bytes; expected at least one row, which begins with a dimension of "
-            f"{_HEADER_BYTES} bytes: fetch the file again"
+            f"{_HEADER_BYTES} bytes: get the file again"
         )
     dimension = int.from_bytes(header, "little", signed=True)
     _check_dimension(dimension, row=0, path=path)
     row_bytes = _HEADER_BYTES + dimension * element.itemsize
     if size < row_bytes:
         raise CorruptFileError(
-            f"{path}: row 0 says that it has {dimension:,} numbers, which take {row_bytes:,} bytes; the file has "
-            f"{size:,}: it is truncated, or no {path.suffix} file"
+            f"{path}: row 0 claims {dimension:,} numbers, which take {row_bytes:,} bytes, but the file has "
+            f"{size:,}: it is truncated, or not a {path.suffix} file"
         )
     record = np.dtype([("dimension", "<i4"), ("vector", element, (dimension,))])
     with _readable(path):
@@ -213,14 +224,14 @@ def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
             row, found = start + int(wrong[0]), int(block["dimension"][wrong[0]])
             _check_dimension(found, row=row, path=path)
             raise CorruptFileError(
-                f"{path}: row {row:,} says that it has {found:,} numbers; expected {dimension:,}, as row 0 has: "
+                f"{path}: row {row:,} claims {found:,} numbers; expected {dimension:,}, as in row 0: "
                 "the file is damaged, or joined from files of different dimensions"
             )
         _check_finite(block["vector"], first_row=start, where=str(path))
     if size % row_bytes:
         raise CorruptFileError(
             f"{path}: row {len(rows):,} is cut off after {size % row_bytes:,} bytes; rows of {dimension:,} numbers "
-            f"take {row_bytes:,}: fetch the file again"
+            f"take {row_bytes:,}: get the file again"
         )
     vectors: Vectors = rows["vector"]
     return vectors
@@ -229,8 +240,8 @@ def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
 def _check_dimension(dimension: int, *, row: int, path: Path) -> None:
     if not 1 <= dimension <= MAX_DIMENSION:
         raise CorruptFileError(
-            f"{path}: row {row:,} says that it has {dimension:,} numbers; expected 1 to {MAX_DIMENSION:,}: "
-            f"the file is damaged, or no {path.suffix} file"
+            f"{path}: row {row:,} claims {dimension:,} numbers; expected 1 to {MAX_DIMENSION:,}: "
+            f"the file is damaged, or not a {path.suffix} file"
         )
 
 
@@ -250,13 +261,13 @@ def _open_npy(path: Path) -> NDArray[Any]:
     with _readable(path), path.open("rb"):
         size = path.stat().st_size
     with _undamaged(path), warnings.catch_warnings():
-        # An old header is read with a warning; whoever opens a file of vectors can do nothing about it.
+        # numpy warns about old headers, but the caller can do nothing about them.
         warnings.simplefilter("ignore")
         array = np.lib.format.open_memmap(path, mode="r")
         end = array.offset + array.nbytes
     if end != size:
         raise CorruptFileError(
-            f"{path} has {size:,} bytes; its header speaks of {end:,}: something was appended, or the header altered"
+            f"{path} has {size:,} bytes; expected {end:,} by its header: data was appended, or the header altered"
         )
     return array.view(np.ndarray)
 
@@ -269,7 +280,7 @@ def _npz_names(path: Path) -> list[str]:
 
 
 def _read_npz(path: Path, name: str) -> NDArray[Any]:
-    # numpy would leave a damaged file open that it had opened itself.
+    # Opened here, because numpy leaves a damaged file open that it opened itself.
     with _undamaged(path, part=name), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         array: NDArray[Any] = arrays[name]
     return array
@@ -292,7 +303,7 @@ def _open_hdf5(path: Path) -> Iterator[h5py.File]:
     try:
         import h5py
     except ImportError as error:
-        raise MissingExtraError("h5py is not installed; to read HDF5: pip install hamtarget[hdf5]") from error
+        raise MissingExtraError("h5py is not installed; to read HDF5: pip install 'hamtarget[hdf5]'") from error
     with _readable(path), path.open("rb"):
         pass
     with _undamaged(path), h5py.File(path, "r") as file:
@@ -301,7 +312,7 @@ def _open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Errors of the operating system as FileError."""
+    """Raise errors of the operating system as FileError."""
     try:
         yield
     except OSError as error:
@@ -310,7 +321,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _undamaged(path: Path, *, part: str | None = None) -> Iterator[None]:
-    """Whatever a reader of others raises for a damaged file as CorruptFileError."""
+    """Raise whatever a reading library raises for a damaged file as CorruptFileError."""
     try:
         yield
     except FileError:
@@ -319,7 +330,7 @@ def _undamaged(path: Path, *, part: str | None = None) -> Iterator[None]:
         where = f"{path}" if part is None else f"{path}, array {part!r}"
         reason = str(error) or type(error).__name__
         raise CorruptFileError(
-            f"{where} cannot be read as {path.suffix.lower() or 'its kind'}: {reason}: fetch or write the file again"
+            f"{where} cannot be read as {path.suffix.lower() or 'its kind'}: {reason}: get or write the file again"
         ) from error
 
 

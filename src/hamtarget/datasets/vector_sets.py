@@ -1,4 +1,4 @@
-"""Sets of vectors to measure search with: what to learn from, what to search in, queries, and the true neighbours."""
+"""Sets of vectors to measure search with: rows to learn from, rows to search in, queries and their true neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hamtarget.datasets.vector_files import Vectors, checked_vectors, hdf5_attri
 from hamtarget.errors import CorruptFileError, DtypeError, FileError, ShapeError, UnsupportedFileError
 from hamtarget.progress import Progress
 
-# A set that has no vectors to learn from gets so many of its base at most: as many as SIFT 1M has.
+# A set without vectors to learn from uses at most this many of its base: as many as SIFT 1M has.
 LEARN_ROWS = 100_000
 
 _ROLES = {
@@ -36,7 +36,7 @@ _EXPECTED = (
     "base, learn and query, each as .npz (key 'vectors'), .npy, .fvecs or .bvecs, such as base.npy, base-0.npz and "
     "base-1.npz, or sift_base.fvecs; or one .hdf5 of ann-benchmarks"
 )
-# Neighbours that came with a set are tried on so many queries: are they in the order of their distances?
+# Queries on which the neighbours that came with a set are checked: they must be in the order of their distances.
 _QUERIES_TRIED = 16
 _ORDER_TOLERANCE = 1e-3
 
@@ -46,11 +46,11 @@ class VectorSet:
     """Vectors to learn from, to search in and to search with, and the true nearest neighbours.
 
     Attributes:
-        learn: (rows, columns); methods train on these and nothing else.
-        base: (rows, columns), what is searched; ids are its row numbers.
+        learn: (rows, columns); methods train on these rows only.
+        base: (rows, columns), the rows that are searched; ids are their numbers.
         queries: (queries, columns).
         neighbors: (queries, k) ids of the nearest rows of `base` by Euclidean distance, nearest first.
-        name: of the folder or file; says also if `learn` is part of `base`.
+        name: name of the folder or file. It also says if `learn` is part of `base`.
     """
 
     learn: Vectors
@@ -59,38 +59,53 @@ class VectorSet:
     neighbors: NDArray[np.int64]
     name: str
 
+    def __repr__(self) -> str:
+        return (
+            f"VectorSet({self.name!r}) [{len(self.learn):,} to learn from, {len(self.base):,} to search in, "
+            f"{len(self.queries):,} queries, {self.base.shape[1]} columns of {self.base.dtype}]"
+        )
+
 
 def open_vector_set(
     path: str | os.PathLike[str], *, k: int = 100, seed: int = 0, progress: Progress | None = None
 ) -> VectorSet:
-    """The set of vectors in a folder, or in an HDF5 file of ann-benchmarks.
+    """Open the set of vectors in a folder, or in an HDF5 file of ann-benchmarks.
 
-    A folder holds base, learn and query in one file each, or in pieces numbered from 0 (`base-0.npz`, `base-1.npz`), in
-    any format of `open_vectors`; the names may share a prefix (`sift_base.fvecs`). Neighbours are looked for in
-    `groundtruth` or `neighbors` files (`sift_groundtruth.ivecs`) and under the key `neighbors` of the query's npz.
-    Where there are none they are computed, exactly, and kept in a file: see `cached_neighbors`.
+    A folder holds base, learn and query, each in one file or in pieces numbered from 0 (`base-0.npz`, `base-1.npz`),
+    in any format of `open_vectors`. The names may share a prefix (`sift_base.fvecs`). Neighbours are read from
+    `groundtruth` or `neighbors` files (`sift_groundtruth.ivecs`) or from the key `neighbors` of the query's npz. If
+    there are none, they are computed exactly and kept in a file beside the data.
 
-    An HDF5 file has `train` (the base), `test` (the queries) and perhaps `neighbors`, but nothing to learn from: a
-    random part of the base serves, at most 100,000 rows, which `name` says. Rows of angular sets are scaled to length
-    1, so that neighbours by Euclidean distance are those by angle.
+    An HDF5 file has `train` (the base), `test` (the queries) and perhaps `neighbors`, but no rows to learn from. A
+    random part of the base, at most 100,000 rows, is used instead, and `name` says so. Rows of angular sets are scaled
+    to length 1, so that neighbours by Euclidean distance are neighbours by angle.
 
     Args:
         path: the folder or file.
         k: neighbours for each query, if they have to be computed.
-        seed: of the choice of rows to learn from, where the set has none.
+        seed: of the choice of rows to learn from, if the set has none.
         progress: called with the number of queries done and of all queries, if neighbours have to be computed.
 
     Raises:
-        FileError: a piece is missing; says what was found and what was expected. CorruptFileError: a file is damaged,
-            or neighbours do not belong to this base.
-        UnsupportedFileError: an HDF5 file measures similarity otherwise.
-        ShapeError: base, learn and queries differ in columns, or there is not a row of neighbours for each query.
-        DtypeError, NotFiniteError: as `open_vectors` does.
+        FileError: a file is missing.
+        CorruptFileError: a file is damaged, or the neighbours do not belong to this base.
+        UnsupportedFileError: an HDF5 file uses another distance than Euclidean or angular.
+        ShapeError: base, learn and queries differ in columns, or there is not one row of neighbours for each query.
+        DtypeError: elements are not real numbers.
+        NotFiniteError: an element is NaN or infinite.
+
+    Example:
+        >>> import numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> for name, rows in (("base", 1000), ("learn", 100), ("query", 10)):
+        ...     np.save(f"{name}.npy", random.normal(size=(rows, 4)))
+        >>> open_vector_set(".", k=5).neighbors.shape
+        (10, 5)
     """
     path = Path(path)
     if not path.is_dir():
         if not path.exists():
-            raise FileError(f"{path} is not there; expected a folder with {_EXPECTED}")
+            raise FileError(f"{path} does not exist; expected a folder with {_EXPECTED}")
         return _open_hdf5_set(path, k=k, seed=seed, progress=progress)
     files = _files_by_role(path)
     archives = sorted(file for file in path.iterdir() if file.suffix.lower() in (".hdf5", ".h5"))
@@ -99,7 +114,7 @@ def open_vector_set(
     missing = [role for role in ("base", "learn", "queries") if role not in files]
     if missing:
         found = ", ".join(sorted(file.name for file in path.iterdir())[:20]) or "nothing"
-        raise FileError(f"{path} holds {found}; without {' and '.join(missing)}: expected {_EXPECTED}")
+        raise FileError(f"{path} holds {found}; no {', '.join(missing)}: expected {_EXPECTED}")
     base, learn, queries = (_joined(files[role]) for role in ("base", "learn", "queries"))
     neighbors = _neighbors_of(files)
     name = path.resolve().name
@@ -107,7 +122,7 @@ def open_vector_set(
 
 
 def _files_by_role(folder: Path) -> dict[str, list[Path]]:
-    """The files of each role, pieces in order.
+    """Return the files of each role, pieces in order.
 
     Raises:
         FileError: two files claim the same place, or a piece is missing.
@@ -124,7 +139,7 @@ def _files_by_role(folder: Path) -> dict[str, list[Path]]:
     if len(prefixes) > 1:
         raise FileError(
             f"{folder} holds files with the prefixes {', '.join(map(repr, sorted(prefixes)))}; expected one set: "
-            "move each into a folder of its own"
+            "move each set into a folder of its own"
         )
     files = {}
     for role, pieces in claims.items():
@@ -141,7 +156,7 @@ def _files_by_role(folder: Path) -> dict[str, list[Path]]:
 
 
 def _joined(files: Sequence[Path]) -> Vectors:
-    """The rows of one or several files."""
+    """Return the rows of one or several files."""
     parts = [open_vectors(file, key=_vectors_key(file)) for file in files]
     for file, part in zip(files, parts, strict=True):
         if (part.shape[1], part.dtype) != (parts[0].shape[1], parts[0].dtype):
@@ -154,7 +169,7 @@ def _joined(files: Sequence[Path]) -> Vectors:
 
 
 def _vectors_key(file: Path) -> str | None:
-    """The key of the vectors in an npz that may hold neighbours too."""
+    """Return the key of the vectors in an npz that may also hold neighbours."""
     return "vectors" if file.suffix.lower() == ".npz" and "vectors" in read_arrays(file) else None
 
 
@@ -173,7 +188,7 @@ def _open_hdf5_set(path: Path, *, k: int, seed: int, progress: Progress | None) 
     arrays = read_arrays(path, ["train", "test"])
     distance = hdf5_attribute(path, "distance") or "euclidean"
     if distance not in ("euclidean", "angular"):
-        raise UnsupportedFileError(f"{path} measures {distance!r}; expected 'euclidean' or 'angular'")
+        raise UnsupportedFileError(f"{path} has the distance {distance!r}; expected 'euclidean' or 'angular'")
     base, queries = (checked_vectors(arrays[key](), where=f"{path}, array {key!r}") for key in ("train", "test"))
     if distance == "angular":
         base, queries = _unit(base), _unit(queries)
@@ -185,7 +200,7 @@ def _open_hdf5_set(path: Path, *, k: int, seed: int, progress: Progress | None) 
 
 
 def _unit(vectors: Vectors) -> NDArray[np.float32]:
-    """Rows scaled to length 1; rows of zeros stay."""
+    """Return rows scaled to length 1. Rows of zeros stay as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
@@ -201,7 +216,7 @@ def _checked(
     k: int,
     progress: Progress | None,
 ) -> VectorSet:
-    """The set, if its parts fit each other; neighbours are computed where there are none."""
+    """Return the set if its parts fit each other. Neighbours are computed if there are none."""
     columns = {part: array.shape[1] for part, array in (("base", base), ("learn", learn), ("queries", queries))}
     if len(set(columns.values())) > 1:
         found = ", ".join(f"{part} {count}" for part, count in columns.items())
@@ -218,7 +233,7 @@ def _checked_neighbors(neighbors: NDArray[Any], queries: Vectors, base: Vectors,
         raise DtypeError(f"{where}: neighbors are {neighbors.dtype}; expected integers, row numbers of base")
     if neighbors.ndim != 2 or len(neighbors) != len(queries):
         raise ShapeError(
-            f"{where}: neighbors have shape {neighbors.shape}; expected ({len(queries)}, k), a row for each query"
+            f"{where}: neighbors have shape {neighbors.shape}; expected ({len(queries)}, k), one row for each query"
         )
     ids = neighbors.astype(np.int64)
     wrong = np.flatnonzero(((ids < 0) | (ids >= len(base))).any(axis=1))
@@ -230,11 +245,11 @@ def _checked_neighbors(neighbors: NDArray[Any], queries: Vectors, base: Vectors,
     for query in np.unique(np.linspace(0, len(ids) - 1, _QUERIES_TRIED).astype(np.int64)):
         differences = base[ids[query]].astype(np.float64) - queries[query]
         distances = np.sqrt(np.einsum("ij,ij->i", differences, differences))
-        # Sets were computed in float32 here and there, hence the tolerance; rows of another base are far off it.
+        # Some sets were computed in float32, hence the tolerance; rows of another base are far outside of it.
         if (np.diff(distances) < -_ORDER_TOLERANCE * max(1e-30, distances.max())).any():
             raise CorruptFileError(
                 f"{where}: neighbors of query {query:,} are not in the order of their Euclidean distances; "
-                "they belong to another base (or to pieces in another order), or another distance: remove them to "
-                "have them computed"
+                "they belong to another base, to pieces in another order, or to another distance: remove them to have "
+                "them computed"
             )
     return ids

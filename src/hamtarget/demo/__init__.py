@@ -1,4 +1,4 @@
-"""The whole way on the bundled images, in steps that `hamtarget demo` shows: learn, store, search, find duplicates."""
+"""The steps of `hamtarget demo` on the bundled images: learn, store, search, compare, find duplicates."""
 
 from hamtarget.demo.duplicates import DuplicateCount, find_duplicates
 from hamtarget.demo.picture import draw_demo

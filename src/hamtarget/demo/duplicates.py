@@ -1,4 +1,4 @@
-"""Another notion of similarity: an image and its altered copy are similar, two images of a class are not."""
+"""Find altered copies: here an image and its copy are similar, and two images of the same class are not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets import Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.demo.walk import new_store
 from hamtarget.learn import HashEncoder, Progress
 
@@ -20,15 +20,15 @@ _PLANTED = 100
 
 @dataclass(frozen=True)
 class DuplicateCount:
-    """What looking for planted copies among the images found.
+    """The result of a search for copies that were planted among the images.
 
     Attributes:
-        planted: altered copies among the images.
-        found: of them, those within the radius of their original.
-        other_pairs: pairs of images within the radius, none a copy of the other.
-        all_pairs: pairs of images there are.
-        shown: (original, its copy) numbers among `images`, a few that were found.
-        images: all that was searched, the copies last.
+        planted: number of altered copies among the images.
+        found: number of them that were found within the radius of their original.
+        other_pairs: number of pairs within the radius that are not an image and its copy.
+        all_pairs: number of all pairs of images.
+        shown: a few of the pairs that were found, as numbers (original, copy) of `images`.
+        images: all images that were searched, the copies last.
     """
 
     planted: int
@@ -40,7 +40,7 @@ class DuplicateCount:
 
 
 def altered(images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Copies that are brighter or darker, with noise."""
+    """Return copies that are brighter or darker, with noise."""
     light = rng.uniform(0.8, 1.1, (len(images), 1, 1))
     return np.clip(images * light + rng.normal(0, 8, images.shape), 0, 255).astype(np.uint8)
 
@@ -53,14 +53,14 @@ def find_duplicates(
     seed: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> DuplicateCount:
-    """How many planted copies are found by codes that learned from other copies of the same images.
+    """Plant altered copies among the images, and find them by codes that learned from other copies of the images.
 
     Args:
-        folder: where a store of the images and the copies is made.
+        folder: where a store of the images and the copies is created.
         sample: the images.
         steps: batches to train on.
-        seed: of everything that is random.
-        progress: called with how far training is.
+        seed: of all random choices.
+        progress: called during training.
     """
     rng = np.random.default_rng(seed)
     n_images = len(sample.images)

@@ -1,4 +1,4 @@
-"""The demo's picture: queries and what is nearest to them, the curves of three methods, and copies that were found."""
+"""Draw the demo's picture: queries with their nearest images, the curves of three methods, and copies found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets import FASHION_CLASSES, Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.demo.duplicates import DuplicateCount
 from hamtarget.demo.walk import SHOWN_HITS, Score
 from hamtarget.errors import MissingExtraError
@@ -34,7 +34,7 @@ def draw_demo(
         MissingExtraError: matplotlib is not installed.
     """
     try:
-        # Drawn without a display, whatever backend the user's settings name.
+        # A Figure of its own needs no display, whatever backend the user's settings name.
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[demo]'") from error
@@ -51,11 +51,11 @@ def draw_demo(
 
 
 def _draw_nearest(figure: Any, sample: Sample, queries: list[int], nearest: list[list[tuple[int, int]]]) -> None:
-    """A row for each query: the query, then its nearest images, framed by whether the class is the same."""
+    """Draw a row for each query: the query, then its nearest images, framed in green if the class is the same."""
     axes = figure.subplots(len(queries), 1 + SHOWN_HITS)
     for row, (query, hits) in enumerate(zip(queries, nearest, strict=True)):
         label = sample.query_labels[query]
-        _draw_image(axes[row][0], sample.query_images[query], f"query: {FASHION_CLASSES[label]}", _INK)
+        _draw_image(axes[row][0], sample.query_images[query], f"query: {sample.class_names[label]}", _INK)
         for axis, (item, distance) in zip(axes[row][1:], hits, strict=True):
             same = sample.labels[item] == label
             _draw_image(axis, sample.images[item], _in_bits(distance), _SAME if same else _OTHER)

@@ -1,4 +1,4 @@
-"""Learn codes of labelled images, keep them in a store, search it, and compare with other methods."""
+"""Learn codes of labelled images, keep them in a store, search the store, and compare with other methods."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.datasets import FASHION_CLASSES, Sample
+from hamtarget.datasets.sample import Sample
 from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
@@ -21,19 +22,19 @@ from hamtarget.search import planning
 from hamtarget.store import Store
 
 SHOWN_HITS = 9
-# Classes that are not alike to the eye.
+# Classes that look different to the eye.
 _SHOWN_CLASSES = (0, 1, 3, 8, 9)
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What the demo does.
+    """Settings of the demo.
 
     Attributes:
         n_bits: bits of a code.
         radius: the Hamming distance target.
         steps: batches to train on.
-        seed: of everything that is random.
+        seed: of all random choices.
     """
 
     n_bits: int = 32
@@ -44,7 +45,17 @@ class DemoSettings:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """How well one method's codes find images of the query's class."""
+    """The figures of one method: how well its codes find images of the query's class.
+
+    Attributes:
+        name: of the method.
+        precision: share of the hits within the radius that are of the query's class.
+        recall: share of the images of the query's class that are within the radius.
+        mean_average_precision: tie-aware MAP@1000.
+        hits: mean number of hits of a query.
+        candidates: mean number of rows that exact search reads for a query.
+        curve: precision and recall at every radius.
+    """
 
     name: str
     precision: float
@@ -57,7 +68,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Stored:
-    """How putting images into the store went."""
+    """The number of images put into the store, and the seconds it took."""
 
     items: int
     seconds: float
@@ -65,7 +76,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Searched:
-    """How searching the store for every query went."""
+    """The number of queries and hits of a search of the store, and the seconds it took."""
 
     queries: int
     seconds: float
@@ -73,7 +84,7 @@ class Searched:
 
 
 def learn(sample: Sample, settings: DemoSettings, progress: Callable[[Progress], None] | None = None) -> HashEncoder:
-    """An encoder that has learned from the labels of the sample's images."""
+    """Train an encoder on the sample's images and labels."""
     encoder = HashEncoder(
         settings.n_bits,
         settings.radius,
@@ -85,16 +96,16 @@ def learn(sample: Sample, settings: DemoSettings, progress: Callable[[Progress],
     return encoder.fit(sample.images, sample.labels, progress=progress)
 
 
-def others(sample: Sample, settings: DemoSettings) -> list[tuple[str, Encoder]]:
-    """Methods to compare with, by name; they learn from the images alone."""
+def others(sample: Sample, settings: DemoSettings) -> list[tuple[str, Encoder | LinearEncoder]]:
+    """Return methods to compare with, by name. They learn from the images without labels."""
     return [
         ("ITQ", ITQ(settings.n_bits, seed=settings.seed).fit(sample.images)),
         ("LSH", LSH(settings.n_bits, seed=settings.seed).fit(sample.images)),
     ]
 
 
-def score(name: str, encoder: Encoder, sample: Sample, radius: int) -> Score:
-    """How well the encoder's codes find images of the query's class within the radius."""
+def score(name: str, encoder: Encoder | LinearEncoder, sample: Sample, radius: int) -> Score:
+    """Measure how well the encoder's codes find images of the query's class within the radius."""
     n_bits = encoder.n_bits
     database, queries = encoder.encode(sample.images), encoder.encode(sample.query_images)
     relevant = metrics.by_label(sample.query_labels, sample.labels)
@@ -112,25 +123,25 @@ def score(name: str, encoder: Encoder, sample: Sample, radius: int) -> Score:
 
 
 def new_store(folder: Path, encoder: HashEncoder) -> Store:
-    """An empty store at `folder`; one of an earlier demo is removed.
+    """Create an empty store at `folder`. A store of an earlier demo is removed.
 
     Raises:
-        FileError: there is something else than a store.
+        FileError: the folder exists and is not a store.
     """
     if folder.exists():
         if not (folder / "store.db").exists():
-            raise FileError(f"{folder} is there, and is no store; expected an earlier demo's: pass another --out")
+            raise FileError(f"{folder} exists and is not a store; expected one of an earlier demo: pass another --out")
         shutil.rmtree(folder)
     return Store.create(folder, encoder=encoder)
 
 
 def store_images(folder: Path, encoder: HashEncoder, sample: Sample) -> Stored:
-    """How long it took to put all images into a new store at `folder`.
+    """Put all images into a new store at `folder`.
 
     Raises:
-        FileError: there is something else than a store.
+        FileError: the folder exists and is not a store.
     """
-    payloads = [{"label": FASHION_CLASSES[label]} for label in sample.labels]
+    payloads = [{"label": sample.class_names[label]} for label in sample.labels]
     began = time.perf_counter()
     with new_store(folder, encoder) as store:
         store.put_rows(np.arange(len(sample.images)), inputs=sample.images, payloads=payloads)
@@ -139,7 +150,7 @@ def store_images(folder: Path, encoder: HashEncoder, sample: Sample) -> Stored:
 
 
 def search_store(folder: Path, sample: Sample) -> Searched:
-    """How long it took to find everything within the store's radius of every query, encoding included."""
+    """Encode every query, and find everything within the store's radius of it."""
     with Store.open(folder, read_only=True) as store:
         began = time.perf_counter()
         found = store.search_batch(sample.query_images)
@@ -148,12 +159,12 @@ def search_store(folder: Path, sample: Sample) -> Searched:
 
 
 def shown_queries(sample: Sample) -> list[int]:
-    """The first query of each of a few classes."""
+    """Return the first query of each of a few classes."""
     return [int(np.flatnonzero(sample.query_labels == label)[0]) for label in _SHOWN_CLASSES]
 
 
 def nearest_images(folder: Path, sample: Sample, queries: list[int]) -> list[list[tuple[int, int]]]:
-    """(image, distance) of the nearest images in the store to each of some queries."""
+    """Return (image, distance) of the images in the store that are nearest to each of some queries."""
     with Store.open(folder, read_only=True) as store:
         found = store.nearest_batch(sample.query_images[queries], SHOWN_HITS)
     return [[(int(hit.id), hit.distance) for hit in hits] for hits in found]

@@ -1,4 +1,4 @@
-"""Iterative quantization (Gong and Lazebnik, CVPR 2011): principal directions, rotated to lie close to their signs."""
+"""Iterative quantization (Gong and Lazebnik, CVPR 2011): principal components, rotated to be close to their signs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from hamtarget.errors import InputError
 
 
 class ITQ(LinearEncoder):
-    """Signs of the first `n_bits` principal components V after the rotation R that brings V R close to its signs.
+    """Codes that are the signs of rotated principal components, learned without labels.
 
-    Starting from a random R, each iteration takes B = sgn(V R), then the R that minimises |B - V R|^2 (orthogonal
-    Procrustes). Fitting takes rows * n_bits + columns^2 cells of memory.
+    V are the first `n_bits` principal components, R a rotation that brings V R close to its signs. Starting from a
+    random R, each iteration takes B = sgn(V R), then the R that minimises |B - V R|^2 (orthogonal Procrustes).
+    Fitting takes rows * n_bits + columns^2 cells of memory.
 
     Args:
-        n_bits: length of a code; at most the number of columns.
-        iterations: how often the rotation is improved; 0 leaves it random.
+        n_bits: bits of a code, a multiple of 8 and at most the number of columns.
+        iterations: how many times the rotation is improved; 0 leaves it random.
         seed: of the first rotation.
 
     Attributes:
-        quantization_errors: mean of |B - V R|^2 over rows, with the first rotation and after each iteration: beyond
-            rounding it never rises. Empty before `fit`.
+        quantization_errors: mean of |B - V R|^2 over rows, with the first rotation and after each iteration. Except
+            for rounding it never rises. Empty before `fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> vectors = np.random.default_rng(0).normal(size=(100, 16))
+        >>> ITQ(n_bits=8).fit(vectors).encode(vectors).shape
+        (100, 1)
     """
 
     def __init__(self, n_bits: int, *, iterations: int = 50, seed: int = 0) -> None:
@@ -34,7 +41,7 @@ class ITQ(LinearEncoder):
         columns = vectors.shape[1]
         if self.n_bits > columns:
             raise InputError(
-                f"n_bits is {self.n_bits}, but inputs have {columns} columns: ITQ makes at most one bit of each; "
+                f"n_bits is {self.n_bits}, but inputs have {columns} columns: ITQ makes at most one bit for each; "
                 "choose fewer bits, or LSH"
             )
         directions = _principal_directions(vectors, mean, self.n_bits)
@@ -54,7 +61,7 @@ class ITQ(LinearEncoder):
 def _principal_directions(
     vectors: NDArray[np.float32], mean: NDArray[np.float32], n_directions: int
 ) -> NDArray[np.float64]:
-    """Orthonormal directions of largest variance, (columns, n_directions), the largest first."""
+    """Return orthonormal directions of largest variance, (columns, n_directions), the largest first."""
     covariance = np.zeros((vectors.shape[1], vectors.shape[1]))
     for block in blocks(vectors):
         centred = vectors[block].astype(np.float64) - mean
@@ -68,7 +75,7 @@ def _principal_directions(
 
 
 def _random_rotation(n_bits: int, seed: int) -> NDArray[np.float64]:
-    """A uniformly random orthogonal matrix, (n_bits, n_bits)."""
+    """Return a uniformly random orthogonal matrix, (n_bits, n_bits)."""
     orthogonal, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((n_bits, n_bits)))
     # Without these signs the result depends on the LAPACK, and is not uniform (Mezzadri 2007).
     signs: NDArray[np.float64] = np.sign(np.diag(triangle))
@@ -76,7 +83,7 @@ def _random_rotation(n_bits: int, seed: int) -> NDArray[np.float64]:
 
 
 def _quantize(components: NDArray[np.float32], rotation: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-    """Mean of |B - V R|^2 over rows, and B^T V, for the signs B of V R."""
+    """Return the mean of |B - V R|^2 over rows, and B^T V, for the signs B of V R."""
     error = 0.0
     correlation = np.zeros(rotation.shape)
     for block in blocks(components):

@@ -1,6 +1,6 @@
-"""Codes that are the signs of a linear map: what LSH and ITQ share.
+"""Encoders whose codes are the signs of a linear map.
 
-A method says only how it chooses the projection; checks, centring, logits and codes live here.
+A method only chooses the projection. Checks, centring, logits and codes are here.
 """
 
 from __future__ import annotations
@@ -14,26 +14,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_n_bits, check_vectors, from_logits
+from hamtarget.encoders.embedding import unit_rows
 from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
 
-# Rows are centred and projected so many cells at a time: the working memory stays near 64 MB.
+# Cells centred and projected at a time: the working memory stays near 64 MB.
 _CELLS_AT_A_TIME = 4_000_000
 
 
 class LinearEncoder(ABC):
     """An unsupervised encoder whose code is sgn((x - mean) projection).
 
-    Inputs are (rows, columns); further dimensions are flattened, row by row.
+    Inputs are (rows, columns). Further dimensions are flattened.
 
     Args:
-        n_bits: length of a code, a multiple of 8.
+        n_bits: bits of a code, a multiple of 8.
         seed: of every random choice; the same seed and inputs give the same codes.
     """
+
+    radius: None = None
+    """The Hamming distance target: None, since these codes are trained for none."""
 
     def __init__(self, n_bits: int, *, seed: int = 0) -> None:
         self.n_bits = check_n_bits(n_bits)
         self.seed = check_count(seed, name="seed")
         self._learned: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._input_shape: tuple[int, ...] = ()
 
     @property
     def mean(self) -> NDArray[np.float32]:
@@ -53,8 +58,22 @@ class LinearEncoder(ABC):
         """
         return self._fitted()[1]
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one of the fitted inputs.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        self._fitted()
+        return self._input_shape
+
     def fit(self, inputs: ArrayLike, similar: Any = None) -> Self:
-        """The encoder itself, fitted to `inputs`; `similar` is ignored, since the method is unsupervised.
+        """Fit the encoder to `inputs` and return it.
+
+        Args:
+            inputs: finite numbers, at least 2 rows.
+            similar: ignored, since the method is unsupervised; here so that methods can be exchanged.
 
         Raises:
             InputError: the inputs are not finite numbers in at least 2 rows and 1 column, or the method cannot make
@@ -68,10 +87,11 @@ class LinearEncoder(ABC):
             raise ShapeError("inputs have 0 columns; expected at least 1")
         mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         self._learned = (mean, self._learn_projection(vectors, mean))
+        self._input_shape = np.shape(inputs)[1:]
         return self
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Real values before the sign, (rows, n_bits).
+        """Return the real values before the sign, (rows, n_bits).
 
         Raises:
             NotFittedError: `fit` was not called.
@@ -81,7 +101,7 @@ class LinearEncoder(ABC):
         return project(_check_inputs(inputs, n_columns=len(mean)), mean, projection)
 
     def encode(self, inputs: ArrayLike) -> Codes:
-        """Packed codes, (rows, n_bits / 8).
+        """Return packed codes, (rows, n_bits / 8).
 
         Raises:
             NotFittedError: `fit` was not called.
@@ -95,21 +115,35 @@ class LinearEncoder(ABC):
             codes[block] = from_logits(project(vectors[block], mean, projection))
         return codes
 
+    def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
+        """Return the logits scaled to unit length, (rows, n_bits).
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: the inputs are not finite numbers in as many columns as were fitted.
+        """
+        return unit_rows(self.logits(inputs))
+
+    def __repr__(self) -> str:
+        fitted = f"inputs {self._input_shape}" if self._learned else "not fitted"
+        return f"{type(self).__name__}(n_bits={self.n_bits}, seed={self.seed}) [{fitted}]"
+
     @abstractmethod
     def _learn_projection(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The linear map from centred inputs to logits, (columns, n_bits)."""
+        """Return the linear map from centred inputs to logits, (columns, n_bits)."""
 
     def _fitted(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if self._learned is None:
-            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self._learned
 
 
 def check_count(count: int, *, name: str) -> int:
-    """`count` itself, if it is an integer of 0 or more.
+    """Return `count` if it is an integer of 0 or more.
 
     Raises:
-        InputError: it is not.
+        DtypeError: `count` is not an integer.
+        InputError: `count` is negative.
     """
     if not isinstance(count, int | np.integer) or isinstance(count, bool):
         raise DtypeError(f"{name} is {count!r}; expected an integer")
@@ -119,7 +153,7 @@ def check_count(count: int, *, name: str) -> int:
 
 
 def blocks(vectors: NDArray[Any]) -> Iterator[slice]:
-    """Consecutive slices that cover the rows of `vectors`, each of bounded size."""
+    """Yield consecutive slices that cover the rows of `vectors`, each of bounded size."""
     size = max(1, _CELLS_AT_A_TIME // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), size):
         yield slice(start, start + size)
@@ -128,10 +162,10 @@ def blocks(vectors: NDArray[Any]) -> Iterator[slice]:
 def project(
     vectors: NDArray[np.float32], mean: NDArray[np.float32], projection: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """(vectors - mean) projection, (rows, columns of `projection`)."""
+    """Return (vectors - mean) projection, (rows, columns of `projection`)."""
     result = np.empty((len(vectors), projection.shape[1]), dtype=np.float32)
     for block in blocks(vectors):
-        # Centring first: projecting a large mean and subtracting it afterwards would cancel digits.
+        # Centring comes first: projecting a large mean and subtracting it afterwards would cancel digits.
         np.matmul(vectors[block] - mean, projection, out=result[block])
     return result
 

@@ -9,9 +9,20 @@ from hamtarget.encoders.linear import LinearEncoder
 
 
 class LSH(LinearEncoder):
-    """sgn(W (x - mean)) with W ~ N(0, 1): learns nothing of the data but their mean.
+    """Codes that are the signs of random projections, sgn(W (x - mean)) with W ~ N(0, 1).
 
-    A bit of two inputs differs with probability angle / pi, the angle taken between the centred inputs.
+    A bit of two inputs differs with probability angle / pi, where the angle is between the centred inputs. Only the
+    mean is taken from the data, so `fit` is fast and needs no labels.
+
+    Args:
+        n_bits: bits of a code, a multiple of 8.
+        seed: of the random projections.
+
+    Example:
+        >>> import numpy as np
+        >>> vectors = np.random.default_rng(0).normal(size=(100, 16))
+        >>> LSH(n_bits=32).fit(vectors).encode(vectors).shape
+        (100, 4)
     """
 
     def _learn_projection(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:

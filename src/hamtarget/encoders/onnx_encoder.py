@@ -1,4 +1,4 @@
-"""OnnxEncoder: an exported encoder, run by onnxruntime and without torch."""
+"""Run an exported encoder by onnxruntime, without torch."""
 
 from __future__ import annotations
 
@@ -10,32 +10,40 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
 from hamtarget.codes import Codes, check_finite, from_logits
+from hamtarget.encoders.embedding import unit_rows
 from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
 from hamtarget.errors import DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
 
 # Inputs sent through the network at a time.
 _ENCODED_ROWS = 4096
-# As torch has it: a row of zeros stays one.
-_SHORTEST = np.float32(1e-12)
 
 
 class OnnxEncoder:
-    """What `HashEncoder.export_onnx` wrote: gives the same codes, but for logits within rounding of 0.
+    """An encoder that `HashEncoder.export_onnx` wrote, run by onnxruntime.
+
+    It gives the same codes as the `HashEncoder`; bits may differ only where a logit is within rounding of 0.
 
     Args:
-        path: the file, or the folder in which it is `model.onnx`.
-        threads: of one batch; 0: as many as there are cores.
+        path: the ONNX file, or the folder that holds it as `model.onnx`.
+        threads: threads for one batch; 0: one for each core.
 
     Raises:
-        FileError: there is no such file. CorruptFileError: it is damaged, or nothing that hamtarget exported.
-        UnsupportedFileError: it is of a later version, or too new for the installed onnxruntime.
+        FileError: there is no such file.
+        CorruptFileError: the file is damaged, or was not exported by hamtarget.
+        UnsupportedFileError: a later version wrote the file, or it is too new for the installed onnxruntime.
         MissingExtraError: onnxruntime is not installed.
+
+    Example:
+        A service opens what was trained elsewhere::
+
+            encoder = OnnxEncoder("model/")
+            codes = encoder.encode(vectors)
     """
 
     n_bits: int
     """Bits of a code."""
     radius: int | tuple[int, ...] | None
-    """The Hamming distance target, or targets, that it was trained for."""
+    """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
     input_shape: tuple[int, ...]
     """Shape of one input: (columns,), (height, width) of a grey image, or (channels, height, width)."""
 
@@ -52,12 +60,12 @@ class OnnxEncoder:
         self.input_shape = tuple(description["input_shape"])
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Real values before the sign, (rows, n_bits).
+        """Return the real values before the sign, (rows, n_bits).
 
         Raises:
             ShapeError: an input does not have `input_shape`.
             DtypeError: the inputs are not numbers.
-            NotFiniteError: one holds NaN or infinity.
+            NotFiniteError: an input holds NaN or infinity.
         """
         rows = np.asarray(inputs)
         if rows.dtype.kind not in "fiub":
@@ -78,21 +86,20 @@ class OnnxEncoder:
         return result
 
     def encode(self, inputs: ArrayLike) -> Codes:
-        """Packed codes, (rows, n_bits / 8)."""
+        """Return packed codes, (rows, n_bits / 8)."""
         return from_logits(self.logits(inputs))
 
     def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Logits scaled to unit length, (rows, n_bits): what HDT-E ranks hits by."""
-        logits = self.logits(inputs)
-        scaled: NDArray[np.float32] = logits / np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), _SHORTEST)
-        return scaled
+        """Return the logits scaled to unit length, (rows, n_bits), by which hits can be re-ranked."""
+        return unit_rows(self.logits(inputs))
 
     def save(self, folder: str | Path) -> None:
-        """Put a copy of the file into `folder`, as `model.onnx`."""
+        """Write a copy of the file to `folder`, as `model.onnx`."""
         write_atomically(Path(folder) / ONNX_NAME, self._content)
 
     def __repr__(self) -> str:
-        return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [inputs {self.input_shape}]"
+        size = f"{len(self._content) / 1e6:.1f} MB"
+        return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [inputs {self.input_shape}, {size}]"
 
 
 def _session(content: bytes, threads: int, path: Path) -> Any:
@@ -104,10 +111,10 @@ def _session(content: bytes, threads: int, path: Path) -> Any:
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # Only errors, and those come as exceptions.
+    # Only errors are logged, and those come as exceptions.
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    # Its errors have nothing in common but this; the checksum says that the file itself is whole.
+    # onnxruntime's errors have no other base class. The checksum says that the file itself is intact.
     except Exception as error:
         raise UnsupportedFileError(f"{path}: onnxruntime {onnxruntime.__version__} cannot run it: {error}") from error

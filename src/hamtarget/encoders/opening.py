@@ -1,4 +1,4 @@
-"""Opening a trained encoder, by what is in its folder and what is installed."""
+"""Open a trained encoder by the files in its folder and the packages that are installed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import importlib.util
 from pathlib import Path
 
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError, MissingExtraError
 
 _WEIGHTS_NAME = "model.safetensors"
 
 
-def open_encoder(folder: str | Path) -> TrainedEncoder:
-    """The encoder in `folder`: its export, which needs no torch, if it and onnxruntime are there; else its weights.
+def open_encoder(folder: str | Path) -> Encoder:
+    """Open the encoder in `folder`.
+
+    The exported `model.onnx`, which needs no torch, is preferred if it is there and onnxruntime is installed.
+    Otherwise the weights in `model.safetensors` are loaded.
 
     Args:
-        folder: where `HashEncoder.save` or `HashEncoder.export_onnx` wrote; or the ONNX file itself.
+        folder: the folder that `HashEncoder.save` or `HashEncoder.export_onnx` wrote to, or the ONNX file itself.
 
     Raises:
-        FileError: there is neither `model.onnx` nor `model.safetensors`. CorruptFileError: it is damaged.
-        UnsupportedFileError: it is of a later version.
-        MissingExtraError: what the file needs is not installed.
-        InputError: the encoder was built on a network of the caller's: load it by `HashEncoder.load(network=...)`.
+        FileError: the folder has neither `model.onnx` nor `model.safetensors`.
+        CorruptFileError: the file is damaged.
+        UnsupportedFileError: a later version wrote the file.
+        MissingExtraError: a package that the file needs is not installed.
+        InputError: the encoder was built on a network of your own: load it by `HashEncoder.load(network=...)`.
+
+    Example:
+        Open a model wherever it was trained::
+
+            encoder = open_encoder("model/")
+            codes = encoder.encode(vectors)
     """
     folder = Path(folder)
     export = folder if folder.suffix == ".onnx" else folder / ONNX_NAME
@@ -32,14 +42,12 @@ def open_encoder(folder: str | Path) -> TrainedEncoder:
 
         return OnnxEncoder(export)
     if not weights.is_file():
-        found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "not there"
-        raise FileError(
-            f"{folder} is {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}"
-        )
+        found = "has neither" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+        raise FileError(f"{folder} {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}")
     if not _installed("torch"):
         raise MissingExtraError(
-            f"{weights} needs torch: pip install 'hamtarget[learn]'; or export it where torch is "
-            "(HashEncoder.export_onnx) and install hamtarget[onnx]"
+            f"{weights} needs torch: pip install 'hamtarget[learn]'; or export it where torch is installed "
+            "(HashEncoder.export_onnx) and pip install 'hamtarget[onnx]' here"
         )
     from hamtarget.learn import HashEncoder
 
@@ -50,5 +58,5 @@ def _installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except ValueError:
-        # Where a test or a program has blocked the package, it has no spec.
+        # A package that a test or a program has blocked has no spec.
         return False

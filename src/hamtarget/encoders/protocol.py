@@ -1,42 +1,27 @@
-"""What an encoder is: the agreement between whoever makes codes and whoever keeps them."""
+"""The encoder protocol: the agreement between code that makes binary codes and code that stores them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    # The command shows its help without waiting for numpy.
+    # The command line shows its help without waiting for numpy.
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A learned map from inputs to binary codes: HashEncoder and every baseline are one."""
+    """A fitted map from inputs to binary codes that a store can keep and open again.
+
+    `HashEncoder` and `OnnxEncoder` are encoders. `LSH` and `ITQ` have everything but `save`: a store cannot keep them.
+    """
 
     n_bits: int
-
-    def fit(self, inputs: ArrayLike, similar: Any = None) -> Self:
-        """The encoder itself, having learned from `inputs` (and, where it can, from what is similar)."""
-        ...
-
-    def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Real values before the sign, (rows, n_bits)."""
-        ...
-
-    def encode(self, inputs: ArrayLike) -> NDArray[np.uint8]:
-        """Packed codes, (rows, n_bits / 8)."""
-        ...
-
-
-@runtime_checkable
-class TrainedEncoder(Protocol):
-    """An encoder that has learned, and can be kept: HashEncoder, or OnnxEncoder, which runs without torch."""
-
-    n_bits: int
+    """Bits of a code."""
     radius: Any
-    """The Hamming distance target or targets it was trained for; None: for probing, or its default."""
+    """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -44,17 +29,21 @@ class TrainedEncoder(Protocol):
         ...
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Real values before the sign, (rows, n_bits)."""
+        """Return the real values before the sign, (rows, n_bits)."""
         ...
 
     def encode(self, inputs: ArrayLike) -> NDArray[np.uint8]:
-        """Packed codes, (rows, n_bits / 8)."""
+        """Return packed codes, (rows, n_bits / 8)."""
         ...
 
     def embedding(self, inputs: ArrayLike) -> NDArray[np.float32]:
-        """Logits scaled to unit length, (rows, n_bits)."""
+        """Return the logits scaled to unit length, (rows, n_bits)."""
         ...
 
     def save(self, folder: str | Path) -> None:
-        """Write it to `folder`, where `hamtarget.encoders.open_encoder` finds it."""
+        """Write the encoder to `folder`, from where `hamtarget.open_encoder` opens it."""
         ...
+
+
+# The name of the protocol in rooms that are being rebuilt.
+TrainedEncoder = Encoder

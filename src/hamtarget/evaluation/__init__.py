@@ -1,1 +1,39 @@
-"""Evaluation: how good codes are, as figures and as a report."""
+"""Measures of how good codes are, and a report of all of them.
+
+The measures need numpy only. `evaluate_codes` also plans a search, and `draw_evaluation` needs matplotlib.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hamtarget._exports import lazy_exports
+
+if TYPE_CHECKING:
+    from hamtarget.evaluation.metrics import (
+        by_label,
+        mean_average_precision,
+        precision_recall_by_radius,
+        recall_at_k,
+    )
+    from hamtarget.evaluation.report import draw_evaluation, evaluate_codes
+
+__all__ = [
+    "by_label",
+    "draw_evaluation",
+    "evaluate_codes",
+    "mean_average_precision",
+    "precision_recall_by_radius",
+    "recall_at_k",
+]
+
+_HOMES = {
+    "by_label": "hamtarget.evaluation.metrics",
+    "draw_evaluation": "hamtarget.evaluation.report",
+    "evaluate_codes": "hamtarget.evaluation.report",
+    "mean_average_precision": "hamtarget.evaluation.metrics",
+    "precision_recall_by_radius": "hamtarget.evaluation.metrics",
+    "recall_at_k": "hamtarget.evaluation.metrics",
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Average precision where rows tie: its exact expectation over random order within each group of equal distance."""
+"""Average precision with ties: its exact expectation over a random order of rows at equal distance."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 
 class SumTables(NamedTuple):
-    """Sums that the expected AP takes differences of."""
+    """Tables of sums; the expected AP takes differences of their entries."""
 
     harmonic: NDArray[np.float64]  # [i] = 1/1 + ... + 1/i, up to k
     log_factorial: NDArray[np.float64]  # [i] = log i!, up to the size of the database
 
     @classmethod
     def upto(cls, k: int, n_rows: int) -> SumTables:
-        """The sums that AP@k over `n_rows` rows needs."""
+        """Return the sums that AP@k over `n_rows` rows needs."""
         # In float64 the rounding of a million additions near 1e7 would show in the seventh digit of a probability.
         logs = np.cumsum(np.log(np.arange(1, n_rows + 1)), dtype=np.longdouble)
         return cls(
@@ -25,7 +25,7 @@ class SumTables(NamedTuple):
         )
 
     def log_choose(self, n: NDArray[np.intp], k: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Log of the binomial coefficient, element by element."""
+        """Return the logarithm of the binomial coefficient, element by element."""
         return np.asarray(self.log_factorial[n] - self.log_factorial[k] - self.log_factorial[n - k])
 
 
@@ -36,10 +36,10 @@ def _shuffled_precision(
     good_before: NDArray[np.intp],
     harmonic: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Expected sum of precision@i over the relevant ranks i of `size` rows in random order, `good` of them relevant.
+    """Return the expected sum of precision@i over the relevant ranks i of `size` rows in random order.
 
-    They follow `before` rows, `good_before` of them relevant. Position i of them is relevant with probability
-    good / size and then has (i - 1) (good - 1) / (size - 1) relevant ones before it within them, in expectation:
+    `good` of the rows are relevant. They follow `before` rows, `good_before` of them relevant. Position i is relevant
+    with probability good / size, and then (i - 1) (good - 1) / (size - 1) relevant ones are expected before it:
 
         good / size * sum_i (good_before + 1 + (i - 1) (good - 1) / (size - 1)) / (before + i)
 
@@ -54,11 +54,18 @@ def _shuffled_precision(
 def expected_precision(
     items: NDArray[np.intp], good: NDArray[np.intp], k: int, tables: SumTables
 ) -> NDArray[np.float64]:
-    """Expected AP@k over random order within groups of equal distance, from their sizes, (queries, groups)."""
+    """Return the expected AP@k over a random order within groups of equal distance, given their sizes.
+
+    Args:
+        items: rows of each group, (queries, groups).
+        good: relevant rows of each group, (queries, groups).
+        k: how many ranks count.
+        tables: as `SumTables.upto` makes them.
+    """
     items_within = items.cumsum(axis=1)
     before = items_within - items
     good_before = good.cumsum(axis=1) - good
-    # The group that holds rank k. It may end there: then what follows has one case, of probability 1.
+    # The group that holds rank k. If it ends there, the sum below has one case, of probability 1.
     last = (items_within >= k).argmax(axis=1)
     whole = np.arange(items.shape[1]) < last[:, None]
     inside = np.where(whole, items, 0)
@@ -66,8 +73,8 @@ def expected_precision(
         inside, np.where(whole, good, 0), np.where(whole, before, 0), good_before, tables.harmonic
     ).sum(axis=1)
 
-    # How many of the last group's relevant rows come before the cut is random, and the denominator is too:
-    # sum over every such number h, hypergeometric. Given h, the places before the cut are again in random order.
+    # The number h of the last group's relevant rows before the cut is random, and so is the denominator: sum over
+    # every h, which is hypergeometric. Given h, the places before the cut are again in random order.
     def of_last(counts: NDArray[np.intp]) -> NDArray[np.intp]:
         return np.take_along_axis(counts, last[:, None], axis=1)
 
@@ -83,5 +90,5 @@ def expected_precision(
     chance = np.where(possible, np.exp(log_chance - log_chance.max(axis=1, keepdims=True)), 0.0)
     chance /= chance.sum(axis=1, keepdims=True)
     cut = _shuffled_precision(places, h, ahead, good_ahead, tables.harmonic)
-    # Without a relevant row within k the numerator is 0 too: 0 / 1 is the 0 that is wanted.
+    # Without a relevant row within k the numerator is 0 too, and 0 / 1 is the wanted 0.
     return np.asarray((chance * (numerator[:, None] + cut) / np.maximum(good_ahead + h, 1)).sum(axis=1))

@@ -1,7 +1,7 @@
-"""How good codes are: tie-aware MAP@k, recall@k, precision and recall by radius, balance and correlation of bits.
+"""Measures of codes: tie-aware MAP@k, recall@k, precision and recall by radius, balance and correlation of bits.
 
-`relevant` is, everywhere, either a boolean (queries, database) matrix or a `Relevance`, which gives a few of its rows
-on demand (see `by_label`), so that 5,000 queries against 128,503 rows never have to be in memory at once.
+The argument `relevant` is always either a boolean (queries, database) matrix or a `Relevance`. A `Relevance` gives a
+few rows of that matrix on demand (see `by_label`), so that the whole matrix is never in memory.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from hamtarget.evaluation.expected_precision import SumTables, expected_precisio
 
 Ties = Literal["expected", "database_order"]
 
-# Queries are taken so many (query, row) cells at a time: the working memory stays near 100 MB.
+# Cells (query, row) computed at a time: the working memory stays near 100 MB.
 _CELLS_AT_A_TIME = 2_000_000
 
-# Unpacked bits of codes are taken so many rows at a time. At most 2^24: so far float32 counts exactly.
+# Rows whose bits are unpacked at a time. At most 2^24: up to there float32 counts exactly.
 _ROWS_AT_A_TIME = 1 << 14
 
 
 @runtime_checkable
 class Relevance(Protocol):
-    """Which database rows are relevant to which queries, a few queries at a time."""
+    """The relevance of database rows to queries, given for a few queries at a time."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -36,41 +36,45 @@ class Relevance(Protocol):
         ...
 
     def rows(self, start: int, stop: int, /) -> NDArray[np.bool_]:
-        """What is relevant to queries `start` to `stop - 1`, (stop - start, database)."""
+        """Return the relevance to queries `start` to `stop - 1`, (stop - start, database)."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class RadiusCurve:
-    """Precision and recall of the hits at every radius: entry r of each array is about distances of at most r."""
+    """Precision and recall at every radius: entry r of each array counts distances of at most r."""
 
     precision: NDArray[np.float64]
-    """Relevant hits / hits, over all queries together; 0 where nothing is hit."""
+    """Relevant hits / hits, over all queries together; 0 where there are no hits."""
     precision_per_query: NDArray[np.float64]
-    """Mean over the queries of their own precision; a query without hits counts 0 (P@H<=r in the literature)."""
+    """Mean of the precision of each query; a query without hits counts 0 (P@H<=r in the literature)."""
     recall: NDArray[np.float64]
-    """Relevant hits / relevant rows, over all queries together; 0 where nothing is relevant."""
+    """Relevant hits / relevant rows, over all queries together; 0 where no row is relevant."""
     hits: NDArray[np.float64]
-    """Mean number of hits a query."""
+    """Mean number of hits per query."""
 
 
 def by_label(query_labels: ArrayLike, database_labels: ArrayLike) -> Relevance:
-    """The relevance "same label", or "at least one label in common", computed a few queries at a time.
+    """Return the relevance "same label", or "at least one label in common", computed a few queries at a time.
 
     Args:
-        query_labels: (queries,) integers or text, one label a row; or (queries, labels) of 0 and 1.
+        query_labels: (queries,) integers or text, one label for each row; or (queries, labels) of 0 and 1.
         database_labels: the same for the database.
 
     Raises:
-        ShapeError: the labels are not both 1-D, or both 2-D with as many columns.
-        DtypeError: the two cannot be compared: one is neither integers nor text, or they are of different kinds.
-        InputError: a 2-D matrix holds something else than 0 and 1.
+        ShapeError: the labels are not both 1-D, or not both 2-D with the same number of columns.
+        DtypeError: the labels are neither integers nor text, or the two are of different kinds.
+        InputError: a 2-D matrix holds other values than 0 and 1.
+
+    Example:
+        >>> by_label(["cat"], ["dog", "cat"]).rows(0, 1)
+        array([[False,  True]])
     """
     queries, database = np.asarray(query_labels), np.asarray(database_labels)
     if queries.ndim != database.ndim or queries.ndim not in (1, 2):
         raise ShapeError(
             f"query_labels have {queries.ndim} dimensions and database_labels {database.ndim}; "
-            "expected 1 (a label a row) or 2 (a 0/1 column a label), the same for both"
+            "expected 1 (one label for each row) or 2 (a 0/1 column for each label), the same for both"
         )
     if queries.ndim == 1:
         return _same_label(queries, database)
@@ -93,10 +97,33 @@ def mean_average_precision(
     k: int = 1000,
     ties: Ties = "expected",
 ) -> float:
-    """MAP@k of ranking the database by Hamming distance: the mean of `average_precision` over the queries.
+    """Return MAP@k: the mean over the queries of the average precision of the database ranked by Hamming distance.
+
+    AP@k is the sum of precision@i over the ranks i <= k that hold a relevant row, divided by the number of relevant
+    rows within the first k (HashNet's definition); 0 if there are none.
+
+    Args:
+        query_codes: packed codes, (queries, n_bits / 8).
+        database_codes: packed codes, (database, n_bits / 8).
+        relevant: boolean (queries, database) matrix, or what `by_label` returns.
+        n_bits: bits of a code.
+        k: how many ranks count.
+        ties: "expected" takes the exact expectation over a random order of rows at equal distance.
+            "database_order" ranks such rows as they stand in the database. Many published figures do so, although it
+            rewards a database that happens to be sorted well.
 
     Raises:
-        InputError: as `average_precision` does.
+        ShapeError: there are no queries or no database rows, or `relevant` has another shape than (queries, database).
+        DtypeError: codes are not uint8, `relevant` is not boolean, or `k` is not an integer.
+        InputError: `k` is below 1, or `ties` is neither of the two.
+
+    Example:
+        The nearest of three codes is relevant to the query:
+
+        >>> import numpy as np
+        >>> query, database = np.array([[0]], np.uint8), np.array([[0], [1], [3]], np.uint8)
+        >>> mean_average_precision(query, database, by_label([7], [7, 5, 5]), n_bits=8)
+        1.0
     """
     return float(average_precision(query_codes, database_codes, relevant, n_bits=n_bits, k=k, ties=ties).mean())
 
@@ -110,26 +137,7 @@ def average_precision(
     k: int = 1000,
     ties: Ties = "expected",
 ) -> NDArray[np.float64]:
-    """AP@k of every query, (queries,): the database ranked by Hamming distance.
-
-    AP@k is the sum of precision@i over the ranks i <= k that hold a relevant row, divided by the number of relevant
-    rows within the first k (HashNet's definition); 0 where there are none.
-
-    Args:
-        query_codes: packed codes, (queries, n_bits / 8).
-        database_codes: packed codes, (database, n_bits / 8).
-        relevant: boolean (queries, database) matrix, or a `Relevance`.
-        n_bits: bits of a code.
-        k: how many ranks count; more than the database holds means all of it.
-        ties: "expected" is the exact expectation over a uniformly random order of rows at equal distance.
-            "database_order" ranks them as they stand in the database: the legacy number, which rewards a
-            database that happens to be sorted well.
-
-    Raises:
-        ShapeError: there are no queries or no database rows, or `relevant` has another shape than (queries, database).
-        DtypeError: codes are not uint8, `relevant` is not boolean, or `k` is not an integer.
-        InputError: `k` is below 1, or `ties` is neither of the two.
-    """
+    """Return AP@k of every query, (queries,). See `mean_average_precision` for arguments and errors."""
     pairs = _Pairs.check(query_codes, database_codes, relevant, n_bits)
     k = min(_check_k(k), pairs.relevance.shape[1])
     if ties not in ("expected", "database_order"):
@@ -148,17 +156,21 @@ def average_precision(
 
 
 def recall_at_k(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
-    """Share of the queries whose one true neighbour is among the first `k` found.
+    """Return the share of queries whose one true neighbour is among the first `k` found.
 
     Args:
-        found_ids: integers, (queries, k or more), the best first. -1 fills rows with fewer and never matches.
+        found_ids: integers, (queries, k or more), the best first. -1 fills rows with fewer ids and never matches.
         true_ids: integers, (queries,).
-        k: how many of the found count.
+        k: how many of the found ids count.
 
     Raises:
-        ShapeError: there are no queries, fewer than `k` columns, or not one true id a query.
+        ShapeError: there are no queries, fewer than `k` columns, or not one true id for each query.
         DtypeError: ids or `k` are not integers.
         InputError: `k` is below 1.
+
+    Example:
+        >>> recall_at_k([[4, 7], [1, 2]], true_ids=[7, 9], k=2)
+        0.5
     """
     found, true = np.asarray(found_ids), np.asarray(true_ids)
     k = _check_k(k)
@@ -173,8 +185,8 @@ def recall_at_k(found_ids: ArrayLike, true_ids: ArrayLike, k: int) -> float:
         )
     if true.shape != (len(found),):
         raise ShapeError(
-            f"true_ids have shape {true.shape}; expected ({len(found)},), one a query: "
-            "of a matrix of neighbours, pass column 0"
+            f"true_ids have shape {true.shape}; expected ({len(found)},), one for each query: "
+            "if this is a matrix of neighbours, pass its column 0"
         )
     first = found[:, :k]
     return float(((first == true[:, None]) & (first != -1)).any(axis=1).mean())
@@ -188,19 +200,33 @@ def precision_recall_by_radius(
     n_bits: int,
     max_radius: int | None = None,
 ) -> RadiusCurve:
-    """Precision, recall and number of hits at every radius from 0 to `max_radius` (`n_bits` if not given).
+    """Return precision, recall and number of hits at every radius from 0 to `max_radius` (`n_bits` if not given).
+
+    Args:
+        query_codes: packed codes, (queries, n_bits / 8).
+        database_codes: packed codes, (database, n_bits / 8).
+        relevant: boolean (queries, database) matrix, or what `by_label` returns.
+        n_bits: bits of a code.
+        max_radius: the last radius of the curve.
 
     Raises:
         ShapeError: there are no queries or no database rows, or `relevant` has another shape than (queries, database).
         DtypeError: codes are not uint8, `relevant` is not boolean, or `max_radius` is not an integer.
         InputError: `max_radius` is not from 0 to `n_bits`.
+
+    Example:
+        >>> import numpy as np
+        >>> query, database = np.array([[0]], np.uint8), np.array([[1], [2]], np.uint8)
+        >>> curve = precision_recall_by_radius(query, database, by_label([7], [7, 5]), n_bits=8, max_radius=1)
+        >>> curve.precision.tolist(), curve.recall.tolist()
+        ([0.0, 0.5], [0.0, 1.0])
     """
     pairs = _Pairs.check(query_codes, database_codes, relevant, n_bits)
     if max_radius is None:
         max_radius = n_bits
     if not isinstance(max_radius, int | np.integer) or isinstance(max_radius, bool):
         raise DtypeError(f"max_radius is {max_radius!r}; expected an integer")
-    # Unlike the radius of a search, n_bits is allowed: the end of the curve, where everything is hit.
+    # Unlike in a search, n_bits is allowed: it is the end of the curve, where every row is a hit.
     if not 0 <= max_radius <= n_bits:
         raise InputError(f"max_radius is {max_radius}; expected 0 to n_bits ({n_bits})")
 
@@ -214,7 +240,7 @@ def precision_recall_by_radius(
         good_within = good[:, : max_radius + 1].cumsum(axis=1)
         hits += within.sum(axis=0)
         good_hits += good_within.sum(axis=0)
-        # No hits means no relevant hits either: 0 / 1 is the 0 that is wanted.
+        # Without hits there are no relevant hits either, and 0 / 1 is the wanted 0.
         precisions += (good_within / np.maximum(within, 1)).sum(axis=0)
         n_relevant += int(good.sum())
     return RadiusCurve(
@@ -226,7 +252,7 @@ def precision_recall_by_radius(
 
 
 def bit_balance(codes: ArrayLike, n_bits: int) -> NDArray[np.float64]:
-    """Share of ones of every bit, (n_bits,): 0.5 is balanced.
+    """Return the share of ones of every bit, (n_bits,). A balanced bit has 0.5.
 
     Raises:
         ShapeError: there are no codes, or a row does not hold `n_bits` bits.
@@ -241,10 +267,10 @@ def bit_balance(codes: ArrayLike, n_bits: int) -> NDArray[np.float64]:
 
 
 def bit_correlation(codes: ArrayLike, n_bits: int) -> float:
-    """Mean absolute Pearson correlation of two different bits: 0 is independent, 1 is all the same.
+    """Return the mean absolute Pearson correlation of two different bits: 0 if independent, 1 if all are the same.
 
-    A constant bit has no correlation. It says nothing, as a copy of another bit says nothing, so it counts as
-    correlation 1 with every other bit: codes that have collapsed must not look independent.
+    A constant bit has no correlation. It carries no information, so it counts as correlation 1 with every other bit:
+    codes that have collapsed must not look independent.
 
     Raises:
         ShapeError: there are no codes, or a row does not hold `n_bits` bits.
@@ -257,7 +283,7 @@ def bit_correlation(codes: ArrayLike, n_bits: int) -> float:
         real = bits.astype(np.float32)
         both += (real.T @ real).astype(np.int64)
     ones = both.diagonal()
-    # Times rows^2, so that all are integers: exact, and a constant bit has a spread of exactly 0.
+    # Multiplied by rows^2, all values are integers: exact, and a constant bit has a spread of exactly 0.
     covariance = rows * both - np.outer(ones, ones)
     spread = (rows * ones - ones * ones).astype(np.float64)
     scale = np.sqrt(np.outer(spread, spread))
@@ -267,7 +293,7 @@ def bit_correlation(codes: ArrayLike, n_bits: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A Relevance made of a function."""
+    """A `Relevance` made of a function."""
 
     shape: tuple[int, int]
     rows: Callable[[int, int], NDArray[np.bool_]]
@@ -283,7 +309,7 @@ def _same_label(queries: NDArray[np.generic], database: NDArray[np.generic]) -> 
             f"query_labels have dtype {queries.dtype} and database_labels {database.dtype}; "
             "expected the same kind: convert one to the other's dtype"
         )
-    # Text is compared once, here, and not once for every pair.
+    # Text is compared once, here, instead of once for every pair.
     _, numbers = np.unique(np.concatenate([queries, database]), return_inverse=True)
     left, right = numbers[: len(queries)], numbers[len(queries) :]
     return _Rows((len(left), len(right)), lambda start, stop: left[start:stop, None] == right)
@@ -296,7 +322,7 @@ def _zero_one(labels: NDArray[np.generic], name: str) -> NDArray[np.float32]:
     if other.size:
         raise InputError(
             f"{name} hold {other[0]} in a 2-D array; expected only 0 and 1, a column for each label: "
-            "pass one label a row as a 1-D array"
+            "pass one label for each row as a 1-D array"
         )
     return labels.astype(np.float32)
 
@@ -305,7 +331,7 @@ def _check_k(k: int) -> int:
     if not isinstance(k, int | np.integer) or isinstance(k, bool):
         raise DtypeError(f"k is {k!r}; expected an integer")
     if k < 1:
-        raise InputError(f"k is {k}; expected 1 or more: the number of ranks that count")
+        raise InputError(f"k is {k}; expected 1 or more, the number of ranks that count")
     return int(k)
 
 
@@ -315,7 +341,7 @@ def _check_relevant(relevant: ArrayLike | Relevance, shape: tuple[int, int]) -> 
         if matrix.dtype != np.bool_:
             raise DtypeError(
                 f"relevant has dtype {matrix.dtype}; expected a boolean (queries, database) matrix "
-                "(for labels, see hamtarget.evaluation.metrics.by_label)"
+                "(for labels, see hamtarget.evaluation.by_label)"
             )
         if matrix.ndim != 2:
             raise ShapeError(f"relevant has {matrix.ndim} dimensions; expected 2: (queries, database)")
@@ -330,7 +356,7 @@ def _check_relevant(relevant: ArrayLike | Relevance, shape: tuple[int, int]) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Every query against every database row, checked, and given a few queries at a time."""
+    """Checked codes of queries and database, compared a few queries at a time."""
 
     queries: Codes
     database: Codes
@@ -350,7 +376,7 @@ class _Pairs:
         return cls(queries, database, _check_relevant(relevant, (len(queries), len(database))), n_bits)
 
     def chunks(self) -> Iterator[tuple[int, int, NDArray[np.uint16], NDArray[np.bool_]]]:
-        """First and past-the-last query, their distances to the database, and what is relevant to them."""
+        """Yield the first and past-the-last query, their distances to the database, and their relevance."""
         size = max(1, _CELLS_AT_A_TIME // len(self.database))
         for start in range(0, len(self.queries), size):
             stop = min(start + size, len(self.queries))
@@ -366,7 +392,7 @@ class _Pairs:
             yield start, stop, distances(self.queries[start:stop], self.database, self.n_bits), wanted
 
     def histograms(self) -> Iterator[tuple[int, int, NDArray[np.intp], NDArray[np.intp]]]:
-        """First and past-the-last query, and how many rows, and relevant rows, are at each distance 0..n_bits."""
+        """Yield the first and past-the-last query, and their numbers of rows and of relevant rows at each distance."""
         bins = self.n_bits + 1
         for start, stop, far, wanted in self.chunks():
             # One bin for each (query, distance, relevant or not): one pass counts everything.
@@ -378,7 +404,7 @@ class _Pairs:
 
 
 def _ranked_precision(good: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """AP of rankings given as rows of "relevant or not", the best rank first."""
+    """Return AP of rankings given as rows of "relevant or not", the best rank first."""
     so_far = good.cumsum(axis=1)
     precision = so_far / np.arange(1, good.shape[1] + 1)
     return np.asarray((precision * good).sum(axis=1) / np.maximum(so_far[:, -1], 1))

@@ -1,4 +1,4 @@
-"""Where a result comes from (command, commit, machine, versions), and result files that are never half written."""
+"""The provenance of a result (command, commit, machine, versions), and result files written atomically."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ from hamtarget._files import write_atomically
 from hamtarget.errors import InputError
 
 _GIT_SECONDS = 20
-# Results are what a run makes, not what it depends on: a new one does not make the tree dirty for the next run.
+# A run writes results but does not depend on them: a new result does not make the tree dirty for the next run.
 _RESULTS = "research/results"
 
 
 def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
-    """What someone needs to repeat a run, and to judge its timings; ready for JSON.
+    """Return what someone needs to repeat a run and to judge its timings, ready for JSON.
 
-    The keys are `command`, `commit` and `dirty` (None where the package is in no git repository; where the environment
-    variable HAMTARGET_COMMIT is set, it is the commit, and `dirty` None), `date` (UTC), `machine`, `platform`, `seed`
-    and `versions` (None for what is not installed). No host, user or folder is named.
+    The keys are:
+
+    - `command`.
+    - `commit` and `dirty`: of the git repository; both None if the package is in none. If the environment variable
+      HAMTARGET_COMMIT is set, it is the commit, and `dirty` is None.
+    - `date` in UTC, `machine`, `platform` and `seed`.
+    - `versions`: None for packages that are not installed.
+
+    No host, user or folder is named.
 
     Args:
         seed: the seed of the run.
-        command: what was typed, as `command_line` gives it; otherwise this process's own arguments.
+        command: what was typed, as `command_line` gives it; by default this process's own arguments.
     """
-    # A copy of the tree on a machine that only computes, without its history or with an older one, is told its commit.
+    # A copy of the tree on a machine that only computes may lack the history; the variable names its commit.
     commit, dirty = os.environ.get("HAMTARGET_COMMIT"), None
     if not commit:
         commit, dirty = git_state(Path(__file__).parent)
@@ -58,14 +64,14 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
 
 
 def command_line(program: str, arguments: Sequence[str]) -> str:
-    """The command as a shell would take it; an absolute path keeps only its last part, lest it name a home folder."""
+    """Return the command as a shell would take it. An absolute path keeps only its last part, to hide home folders."""
     return " ".join([program, *(shlex.quote(_without_folder(argument)) for argument in arguments)])
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Short commit of the repository that tracks `folder`, and whether its tree differs from that commit.
+    """Return the short commit of the repository that tracks `folder`, and True if its tree differs from that commit.
 
-    Both are None where git is not installed, or tracks nothing in `folder` (an installed package).
+    Both are None if git is not installed, or tracks nothing in `folder` (an installed package).
     """
     if not _git(folder, "ls-files", "--", "."):
         return None, None
@@ -77,12 +83,12 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
 
 
 def write_json(path: str | os.PathLike[str], result: Mapping[str, Any]) -> None:
-    """Nothing; `path` then holds `result`, or, if anything fails, exactly what it held before.
+    """Write `result` to `path` as JSON. If anything fails, the file stays exactly as it was.
 
-    Numpy arrays and numbers become lists and numbers. Missing folders are made.
+    Numpy arrays and numbers become lists and numbers. Missing folders are created.
 
     Raises:
-        InputError: `result` holds something that JSON cannot, such as NaN.
+        InputError: `result` holds something that JSON cannot hold, such as NaN.
     """
     path = Path(path)
     try:
@@ -114,9 +120,9 @@ def _without_folder(argument: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says, or None if it fails."""
+    """Return the output of git, or None if it fails."""
     try:
-        # Without optional locks, asking for the status cannot disturb a git command of someone else.
+        # Without optional locks, asking for the status cannot disturb another git command.
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],
             capture_output=True,
@@ -130,7 +136,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _cores() -> int | None:
-    """Cores this process may use, which can be fewer than the machine has."""
+    """Return the number of cores this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -148,7 +154,7 @@ def _cpu() -> str:
 
 
 def _gpu() -> str | None:
-    """Name of the first CUDA device, if this process uses torch already: importing it takes seconds."""
+    """Return the name of the first CUDA device if this process uses torch already: importing it takes seconds."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None

@@ -1,4 +1,4 @@
-"""All measures of a set of codes at once, and a picture of them."""
+"""Compute all measures of a set of codes at once, and draw them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hamtarget.evaluation.metrics import Relevance
 from hamtarget.progress import Progress
 from hamtarget.search import planning
 
-# Queries are taken so many (query, row) cells at a time.
+# Cells (query, row) computed at a time.
 _CELLS_AT_A_TIME = 4_000_000
-# A picture's format is told by its name.
+# Endings that name a picture's format.
 _FORMATS = ("png", "svg", "pdf")
 
 
 @dataclass(frozen=True, eq=False)
 class NearestRows:
-    """The relevance "among the nearest": relevant to query q are the database rows `nearest[q]`.
+    """The relevance "among the nearest": the rows `nearest[q]` of the database are relevant to query q.
 
     Attributes:
         nearest: row numbers, (queries, n), as `hamtarget.datasets.exact_neighbors` gives them.
@@ -43,7 +43,7 @@ class NearestRows:
         return len(self.nearest), self.n_rows
 
     def rows(self, start: int, stop: int, /) -> NDArray[np.bool_]:
-        """What is relevant to queries `start` to `stop - 1`."""
+        """Return the relevance to queries `start` to `stop - 1`."""
         relevant = np.zeros((stop - start, self.n_rows), dtype=np.bool_)
         np.put_along_axis(relevant, self.nearest[start:stop], True, axis=1)
         return relevant
@@ -54,13 +54,13 @@ class Evaluation:
     """How well codes find what is relevant.
 
     Attributes:
-        n_queries: queries.
+        n_queries: number of queries.
         n_rows: rows of the database.
         n_bits: bits of a code.
-        radius: the radius that `candidates` is about.
-        k: ranks that count for the next two.
+        radius: the radius at which `candidates` was measured.
+        k: ranks that count for `mean_average_precision` and `recall_at_k`.
         mean_average_precision: tie-aware MAP@k.
-        recall_at_k: expected part of the relevant rows among the first k, rows at equal distance in random order.
+        recall_at_k: expected share of the relevant rows among the first k, rows at equal distance in random order.
         precision: of the hits within each radius, (n_bits + 1,).
         recall: of the relevant rows within each radius, (n_bits + 1,).
         hits: mean number of hits within each radius, (n_bits + 1,).
@@ -80,8 +80,15 @@ class Evaluation:
     candidates: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The same, ready for JSON."""
+        """Return all figures as a dictionary that JSON can hold."""
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation(MAP@{self.k} {self.mean_average_precision:.3f}, recall@{self.k} {self.recall_at_k:.3f}) "
+            f"[{self.n_queries:,} queries, {self.n_rows:,} rows, {self.n_bits} bits, radius {self.radius}: "
+            f"precision {self.precision[self.radius]:.3f}, recall {self.recall[self.radius]:.3f}]"
+        )
 
 
 def evaluate_codes(
@@ -94,19 +101,29 @@ def evaluate_codes(
     k: int,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Every measure of codes against what is relevant.
+    """Compute every measure of codes against what is relevant.
 
     Args:
         query_codes: packed codes, (queries, n_bits / 8).
         database_codes: packed codes, (database, n_bits / 8).
-        relevant: which rows are relevant to which queries.
+        relevant: the rows that are relevant to each query, such as `by_label` returns.
         n_bits: bits of a code.
-        radius: the radius whose cost is measured.
+        radius: the radius at which the cost of a search is measured.
         k: ranks that count for MAP and recall.
-        progress: called with the number of measures done and of all measures.
+        progress: called with the number of measures done and the number of all measures.
 
     Raises:
-        ShapeError, DtypeError, InputError: as the functions of `hamtarget.evaluation.metrics` do.
+        ShapeError: codes or `relevant` have the wrong shape.
+        DtypeError: codes are not uint8, or an integer is not one.
+        InputError: `radius` or `k` is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from hamtarget.evaluation import by_label
+        >>> database = np.arange(64, dtype=np.uint8).reshape(-1, 1)
+        >>> labels = np.arange(64) // 16
+        >>> evaluate_codes(database, database, by_label(labels, labels), n_bits=8, radius=1, k=10)
+        Evaluation(MAP@10 0.824, recall@10 0.388) [64 queries, 64 rows, 8 bits, radius 1: precision 0.714, recall 0.312]
     """
     queries, database = np.asarray(query_codes), np.asarray(database_codes)
     measures: dict[str, Callable[[], Any]] = {
@@ -138,9 +155,9 @@ def evaluate_codes(
 def expected_recall(
     query_codes: ArrayLike, database_codes: ArrayLike, relevant: Relevance, *, n_bits: int, k: int
 ) -> float:
-    """Expected part of a query's relevant rows among its first k, rows at equal distance in random order.
+    """Return the expected share of a query's relevant rows among its first k, rows at equal distance in random order.
 
-    The mean over queries that have relevant rows; 0 where none has.
+    This is the mean over queries that have relevant rows; 0 if none has.
 
     Raises:
         ShapeError: a code does not hold `n_bits` bits.
@@ -157,25 +174,29 @@ def expected_recall(
             if good.any():
                 items = np.bincount(one, minlength=n_bits + 1)
                 found = np.bincount(one[good], minlength=n_bits + 1)
-                # How many of each distance are among the first k: all, some or none.
+                # Rows of each distance that are among the first k: all, some or none.
                 taken = np.clip(k - (items.cumsum() - items), 0, items)
                 recalls.append(float((found * taken / np.maximum(items, 1)).sum() / good.sum()))
     return float(np.mean(recalls)) if recalls else 0.0
 
 
 def draw_evaluation(path: str | Path, found: Evaluation) -> None:
-    """Draw precision and recall by radius, and against each other, to a file.
+    """Draw precision and recall, by radius and against each other, to a file.
+
+    Args:
+        path: the file to write; its ending is .png, .svg or .pdf.
+        found: what `evaluate_codes` returned.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        InputError: the name does not end in a known format.
+        InputError: the file has another ending.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         raise InputError(f"{path} ends in {path.suffix!r}; expected {', '.join('.' + each for each in _FORMATS)}")
     try:
-        # Drawn without a display, whatever backend the user's settings name.
+        # A Figure of its own needs no display, whatever backend the user's settings name.
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[plot]'") from error

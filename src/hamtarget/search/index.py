@@ -76,7 +76,11 @@ class CodeIndex:
 
     def __iter__(self) -> Iterator[int]:
         """All ids, ascending, as they are now."""
-        return iter(self._core.ids().tolist())
+        return iter(self.ids().tolist())
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return all ids, ascending, as they are now."""
+        return self._core.ids()
 
     @property
     def memory(self) -> int:

@@ -68,7 +68,7 @@ def _of_codes(codes: Codes, radius: int, threads: int, progress: Progress | None
 
 
 def _of_index(index: CodeIndex, radius: int, threads: int, progress: Progress | None) -> Iterator[Pairs]:
-    rows = np.fromiter(index, np.int64, len(index))
+    rows = index.ids()
     return _search(index, radius, rows, lambda block: present(index, block), threads, progress)
 
 

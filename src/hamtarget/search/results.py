@@ -51,8 +51,7 @@ class Hits(tuple[Hit, ...]):
     def __repr__(self) -> str:
         """Return the number of hits and the first few of them."""
         shown = [repr(hit) for hit in self[:_SHOWN]] + ["..."] * (len(self) > _SHOWN)
-        count = f"{len(self):,} hit{'' if len(self) == 1 else 's'}"
-        return f"Hits({count}{': ' if shown else ''}{', '.join(shown)})"
+        return f"Hits({_count(len(self), 'hit', 'hits')}{': ' if shown else ''}{', '.join(shown)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +133,7 @@ class BatchHits:
     def __repr__(self) -> str:
         """Return the numbers of queries and hits in a line."""
         how = "" if self.embedding_distances is None else ", re-ranked"
-        return f"BatchHits({len(self):,} queries, {len(self.rows):,} hits{how})"
+        return f"BatchHits({_count(len(self), 'query', 'queries')}, {_count(len(self.rows), 'hit', 'hits')}{how})"
 
     def with_costs(self, costs: Costs | None) -> Self:
         """Return the same hits with other costs."""
@@ -143,3 +142,7 @@ class BatchHits:
     def with_names(self, names: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Self:
         """Return the same hits with ids that `names` gives."""
         return replace(self, names=names)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 from pathlib import Path
 
-from hamtarget.datasets import FASHION_CLASSES, fashion_sample
+from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import MissingExtraError

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
@@ -87,6 +88,14 @@ class Backend(Protocol):
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
         """Return the hits of a request for any number of queries."""
+        ...
+
+    def sample_codes(self, n: int, seed: int) -> Codes:
+        """Return codes of `n` items drawn at random, or of all."""
+        ...
+
+    def sample_ids(self, n: int, seed: int) -> list[Id]:
+        """Return ids of `n` items drawn at random, or of all."""
         ...
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:

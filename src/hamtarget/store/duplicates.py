@@ -19,7 +19,7 @@ def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Prog
 
     Rows with the same code are one place, so that a million copies of one thing are not a million squared pairs.
     """
-    rows, codes = present(index, np.fromiter(index, np.int64, len(index)))
+    rows, codes = present(index, index.ids())
     if not len(rows):
         return []
     distinct, place = np.unique(codes, axis=0, return_inverse=True)

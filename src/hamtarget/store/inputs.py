@@ -68,24 +68,33 @@ def _as_array(inputs: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 def encode(
     encoder: TrainedEncoder, inputs: NDArray[Any], embeddings: Embeddings | None
 ) -> tuple[Codes, NDArray[Any] | None]:
-    """Codes of the inputs and, where the store keeps embeddings, those of the encoder.
+    """Return codes of the inputs and, where the store keeps embeddings, those of the encoder.
 
     Raises:
         InputError: the store's embeddings have another length than those of the encoder.
     """
     if embeddings is None:
         return encoder.encode(inputs), None
-    if embeddings.n_dims != encoder.n_bits:
+    logits = encoder.logits(inputs)
+    return np.packbits(logits > 0, axis=1, bitorder="little"), embeddings_of(logits, embeddings)
+
+
+def embeddings_of(logits: NDArray[np.float32], embeddings: Embeddings) -> NDArray[Any]:
+    """Return the encoder's embeddings as a store keeps them: its logits, scaled to unit length.
+
+    Raises:
+        InputError: the store's embeddings have another length than those of the encoder.
+    """
+    if embeddings.n_dims != logits.shape[1]:
         raise InputError(
-            f"the store keeps embeddings of {embeddings.n_dims} numbers, the encoder makes some of {encoder.n_bits}; "
+            f"the store keeps embeddings of {embeddings.n_dims} numbers, the encoder makes some of {logits.shape[1]}; "
             "pass the embeddings with the inputs"
         )
-    logits = encoder.logits(inputs)
-    codes = np.packbits(logits > 0, axis=1, bitorder="little")
     if embeddings.dtype == "int8":
-        return codes, unit_int8(logits)
+        return unit_int8(logits)
     lengths = np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), np.float32(1e-12))
-    return codes, (logits / lengths).astype(embeddings.dtype)
+    scaled: NDArray[Any] = (logits / lengths).astype(embeddings.dtype)
+    return scaled
 
 
 def _is_picture(value: Any) -> bool:

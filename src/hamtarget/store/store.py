@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
@@ -18,11 +19,19 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.requests import Requests, many_codes, one_code, one_embedding
+from hamtarget.search.requests import (
+    Requests,
+    check_count,
+    many_codes,
+    many_rows_of_logits,
+    one_code,
+    one_embedding,
+    one_row_of_logits,
+)
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.inputs import encode, many_inputs, one_input
+from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.items import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.results import Pair, StoreReport, StoreStats
@@ -32,6 +41,8 @@ from hamtarget.store.sqlite.engine import FolderEngine
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
+# Rows that a probe reads where the caller does not say how many.
+_BUDGET = 4_000
 _ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both missing; give one of them"
 
 
@@ -147,6 +158,11 @@ class Store:
     def radius(self) -> int:
         """What a search without a radius of its own looks within."""
         return self._engine.settings.radius
+
+    @property
+    def substrings(self) -> int:
+        """Number of substrings by which codes are looked up."""
+        return self._engine.settings.substrings
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -397,6 +413,94 @@ class Store:
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
+    def probe(
+        self,
+        query: Any = None,
+        budget: int = _BUDGET,
+        *,
+        logits: ArrayLike | None = None,
+        radius: int | None = None,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        comparisons: int | None = None,
+        cost: bool = False,
+    ) -> Hits:
+        """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
+
+        Args:
+            query: one input that the encoder takes, or else
+            logits: of the query, (n_bits,). For several queries see `probe_batch`.
+            budget: most rows read; an empty bucket counts as one row.
+            radius: as in `search`.
+            limit: as in `search`.
+            filter: as in `search`; what does not pass counts as read.
+            rerank: as in `search`. A store without embeddings ranks by the query's logits instead.
+            embedding: as in `search`.
+            comparisons: most items whose embeddings are compared; all hits by default.
+            cost: as in `search`.
+
+        Raises:
+            InputError, and its kinds: as `search`; also where the store is in PostgreSQL and has no index in memory.
+        """
+        if (query is None) == (logits is None):
+            raise InputError(_ONE_OF_BOTH.format("logits"))
+        vectors = one_embedding(embedding)
+        if logits is None:
+            made = self.encoder.logits(one_input(self.encoder, query))
+            vectors = self._own_embedding(made, rerank) if vectors is None else vectors
+        else:
+            made = one_row_of_logits(logits, self.n_bits)
+        request = self._requests.probe(
+            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=vectors, comparisons=comparisons
+        )
+        return self._engine.find_one(request, filter, cost=cost)
+
+    def probe_batch(
+        self,
+        queries: Any = None,
+        budget: int = _BUDGET,
+        *,
+        logits: ArrayLike | None = None,
+        radius: int | None = None,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        rerank: int | None = None,
+        embedding: ArrayLike | None = None,
+        comparisons: int | None = None,
+        threads: int = 1,
+        cost: bool = False,
+    ) -> BatchHits:
+        """Search approximately for a batch of queries, with a budget for each; see `probe` and `search_batch`."""
+        if (queries is None) == (logits is None):
+            raise InputError(_ONE_OF_BOTH.format("logits"))
+        if logits is None:
+            made = self.encoder.logits(many_inputs(self.encoder, queries))
+            embedding = self._own_embedding(made, rerank) if embedding is None else embedding
+        else:
+            made = many_rows_of_logits(logits, self.n_bits)
+        request = self._requests.probe(
+            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=embedding, comparisons=comparisons
+        )
+        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+
+    def sample_codes(self, n: int, *, seed: int = 0) -> Codes:
+        """Return the codes of `n` items drawn at random without repeats, or of all where there are fewer.
+
+        Args:
+            n: number of items, at least 1.
+            seed: the same seed draws the same items as long as the store does not change.
+
+        Returns:
+            (items, n_bits / 8) of packed uint8, in no order.
+        """
+        return self._engine.sample_codes(check_count(n, name="n"), seed)
+
+    def sample_ids(self, n: int, *, seed: int = 0) -> list[Id]:
+        """Return the ids of `n` items drawn at random without repeats, or of all where there are fewer."""
+        return self._engine.sample_ids(check_count(n, name="n"), seed)
+
     def near_duplicates(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> Iterator[Pair]:
@@ -451,3 +555,7 @@ class Store:
         kind = None if rerank is None or embedding is not None else self.embeddings
         made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries), kind)
         return made_codes, embedding if made is None else made
+
+    def _own_embedding(self, logits: NDArray[np.float32], rerank: int | None) -> NDArray[Any] | None:
+        """Return the encoder's embeddings of queries, if hits are to be re-ranked by them."""
+        return None if rerank is None or self.embeddings is None else embeddings_of(logits, self.embeddings)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hamtarget.datasets import cached_neighbors, exact_neighbors, ground_truth, neighbor_cache
+from hamtarget.datasets import exact_neighbors, ground_truth, neighbor_cache
 from hamtarget.datasets.ground_truth import _Plan
+from hamtarget.datasets.neighbor_cache import cached_neighbors
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 
 

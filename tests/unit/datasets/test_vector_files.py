@@ -82,7 +82,7 @@ def test_rows_beyond_the_first_block_are_checked(tmp_path):
         open_vectors(path)
     struct.pack_into("<i", content, row * 260, 63)
     path.write_bytes(content)
-    with pytest.raises(CorruptFileError, match=f"row {row:,} says that it has 63 numbers; expected 64"):
+    with pytest.raises(CorruptFileError, match=f"row {row:,} claims 63 numbers; expected 64"):
         open_vectors(path)
 
 
@@ -93,7 +93,7 @@ def test_absurd_dimensions(tmp_path, dimension, row):
     content = bytearray(path.read_bytes())
     struct.pack_into("<i", content, 16 * row, dimension)
     path.write_bytes(content)
-    with pytest.raises(CorruptFileError, match=rf"row {row} says that it has {dimension:,} numbers; expected 1 to"):
+    with pytest.raises(CorruptFileError, match=rf"row {row} claims {dimension:,} numbers; expected 1 to"):
         open_vectors(path)
 
 
@@ -102,7 +102,7 @@ def test_rows_of_different_dimension(tmp_path):
     with pytest.raises(CorruptFileError, match="row 2 is cut off"):
         open_vectors(path)
     write_records(path, [[1, 2, 3], [1, 2], [1, 2, 3, 4]])
-    with pytest.raises(CorruptFileError, match="row 1 says that it has 2 numbers; expected 3"):
+    with pytest.raises(CorruptFileError, match="row 1 claims 2 numbers; expected 3"):
         open_vectors(path)
 
 
@@ -184,7 +184,7 @@ def test_arrays_that_are_no_vectors(tmp_path, save, array, error, message):
 
 
 def test_what_is_no_file(tmp_path):
-    with pytest.raises(FileError, match="is not there"):
+    with pytest.raises(FileError, match="do(es)? not exist"):
         open_vectors(tmp_path / "some.fvecs")
     with pytest.raises(FileError, match="is a folder"):
         open_vectors(tmp_path)
@@ -193,7 +193,7 @@ def test_what_is_no_file(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
 def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path):
     os.mkfifo(tmp_path / "pipe.fvecs")
-    with pytest.raises(FileError, match="no ordinary file"):
+    with pytest.raises(FileError, match="not an ordinary file"):
         open_vectors(tmp_path / "pipe.fvecs")
 
 

@@ -134,14 +134,14 @@ def test_a_missing_piece_is_named(tmp_path, parts, missing):
     write_npy(tmp_path, parts)
     (tmp_path / f"{missing}.npy").unlink()
     role = "queries" if missing == "query" else missing
-    with pytest.raises(FileError, match=rf"holds .*neighbors\.npy.*; without {role}: expected base, learn and query"):
+    with pytest.raises(FileError, match=rf"holds .*neighbors\.npy.*; no {role}: expected base, learn and query"):
         open_vector_set(tmp_path)
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(FileError, match="holds nothing; without base and learn and queries"):
+    with pytest.raises(FileError, match="holds nothing; no base, learn, queries"):
         open_vector_set(tmp_path)
-    with pytest.raises(FileError, match="is not there; expected a folder"):
+    with pytest.raises(FileError, match="does not exist; expected a folder"):
         open_vector_set(tmp_path / "absent")
 
 

@@ -88,11 +88,16 @@ def test_itq_finds_more_neighbours_than_lsh():
 
 
 @both
-def test_is_an_encoder(method):
+def test_has_all_of_an_encoder_but_save(method):
     inputs = correlated(60, 16)
     encoder = method(16)
-    assert isinstance(encoder, Encoder)
     assert encoder.fit(inputs, similar="ignored") is encoder
+    # A store needs to keep its encoder: it must not take this one for one that it can.
+    members = {"n_bits", "radius", "input_shape", "logits", "encode", "embedding", "save"}
+    assert {name for name in members if hasattr(encoder, name)} == members - {"save"}
+    assert not isinstance(encoder, Encoder)
+    assert (encoder.radius, encoder.input_shape) == (None, (16,))
+    np.testing.assert_allclose(np.linalg.norm(encoder.embedding(inputs), axis=1), 1, rtol=1e-5)
     logits, codes = encoder.logits(inputs), encoder.encode(inputs)
     assert (logits.dtype, logits.shape) == (np.float32, (60, 16))
     assert (codes.dtype, codes.shape) == (np.uint8, (60, 2))
@@ -161,7 +166,7 @@ def test_equal_rows_have_equal_codes(method):
 @both
 @pytest.mark.parametrize("use", ["logits", "encode"])
 def test_unfitted_says_so(method, use):
-    with pytest.raises(NotFittedError, match=f"{method.__name__} has learned nothing yet: call fit"):
+    with pytest.raises(NotFittedError, match=f"{method.__name__} is not fitted yet: call fit"):
         getattr(method(8), use)(np.zeros((3, 8)))
 
 

@@ -254,7 +254,7 @@ def test_recall_never_matches_the_filling():
         ([1, 2], [1], 1, ShapeError, r"found_ids have shape \(2,\)"),
         (np.zeros((0, 3), dtype=int), np.zeros(0, dtype=int), 1, ShapeError, "at least one query"),
         ([[1, 2]], [1, 2], 1, ShapeError, r"true_ids have shape \(2,\); expected \(1,\)"),
-        ([[1, 2]], [[1, 2]], 1, ShapeError, "pass column 0"),
+        ([[1, 2]], [[1, 2]], 1, ShapeError, "pass its column 0"),
         ([[1.0, 2.0]], [1], 1, DtypeError, "found_ids have dtype float64"),
         ([[1, 2]], [1.0], 1, DtypeError, "true_ids have dtype float64"),
     ],

@@ -31,6 +31,7 @@ def exact(n_bits, radius, p):
         return [mpmath.log(within), mpmath.log(outside), -density / within, density / outside]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_bits", "radius"), SIZES + EDGES)
 def test_float32_agrees_with_50_digits(n_bits, radius):
     points = probabilities(n_bits, radius)

@@ -203,6 +203,7 @@ def test_reduced_products_are_off_inside_and_back_afterwards(setting, monkeypatc
     assert set(seen) == {("highest", False)}
 
 
+@pytest.mark.slow
 def test_diagnostics_see_correlated_bits_where_the_angle_does_not():
     generator = torch.Generator().manual_seed(0)
     similar = torch.eye(512, dtype=torch.bool)

@@ -193,6 +193,7 @@ def test_what_an_index_cannot_be() -> None:
         eight.add([1], CODE, VECTOR)
 
 
+@pytest.mark.slow
 def test_refusals_do_not_depend_on_assertions() -> None:
     """Every test of this file that refuses something, again under `python -O`."""
     names = "refused or wrong or cannot_be"

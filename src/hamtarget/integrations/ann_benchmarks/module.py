@@ -1,4 +1,4 @@
-"""hamtarget for ann-benchmarks: probing with re-ranking for vectors, exact nearest codes for bits."""
+"""Run hamtarget in ann-benchmarks: probing with re-ranking for vectors, exact nearest codes for bits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from hamtarget import HashEncoder, MultiIndex, OnnxEncoder
 from hamtarget.search import Embeddings, planning
 
-# Exact neighbours of more rows than this would take longer to find than learning takes.
+# Finding exact neighbours of more rows than this would take longer than learning.
 _LEARNED_ROWS = 100_000
 _ROWS_AT_A_TIME = 65_536
 
 
 class HamtargetVectors(BaseANN):
-    """Euclidean and angular nearest neighbours: learned codes are probed, and the rows read ranked by true distance.
+    """Euclidean and angular nearest neighbours: learned codes are probed, and the rows read are ranked by distance.
 
     Args:
         metric: "euclidean" or "angular".
-        n_bits: length of a code.
+        n_bits: bits of a code.
         steps: batches that the encoder is trained on.
     """
 
@@ -41,9 +41,9 @@ class HamtargetVectors(BaseANN):
         chosen = np.random.default_rng(0).permutation(len(rows))[:_LEARNED_ROWS]
         encoder = HashEncoder(self.n_bits, steps=self.steps).fit(rows[np.sort(chosen)])
         with tempfile.TemporaryDirectory() as folder:
-            # One query at a time, a runtime without torch takes a fraction of the time.
+            # For one query at a time, onnxruntime takes a fraction of the time of torch.
             self.encoder = OnnxEncoder(encoder.export_onnx(folder), threads=1)
-        # Bytes, as of SIFT, are moved into the range of int8: the same distances from a quarter of the memory.
+        # Bytes, such as SIFT's, are shifted to the range of int8: the same distances in a quarter of the memory.
         self.bytes = self.metric == "euclidean" and bool(np.all((rows == np.rint(rows)) & (rows >= 0) & (rows <= 255)))
         kind = Embeddings(
             rows.shape[1], "int8" if self.bytes else "float32", "cosine" if self.metric == "angular" else "l2"
@@ -56,28 +56,28 @@ class HamtargetVectors(BaseANN):
         self.index.compact()
 
     def set_query_arguments(self, budget: int, comparisons: int | None = None) -> None:
-        """Rows that a query reads, and how many of them it compares by true distance; all if not given."""
+        """Set how many rows a query reads, and how many of them it compares by true distance (all if not given)."""
         self.budget = budget
         self.comparisons = comparisons
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
-        """Row numbers of the n nearest that were found, nearest first."""
+        """Return the row numbers of the n nearest that were found, nearest first."""
         return self._probe(self._ready(q[None]), n)[0]
 
     def batch_query(self, X: NDArray[Any], n: int) -> None:
-        """Search for all rows of X; `get_batch_results` gives what was found."""
+        """Search for all rows of X. `get_batch_results` returns what was found."""
         self.results = self._probe(self._ready(X), n)
 
     def get_batch_results(self) -> list[NDArray[np.int64]]:
-        """For each row of the last batch, the row numbers of the nearest, nearest first."""
+        """Return the row numbers of the nearest for each row of the last batch, nearest first."""
         return self.results
 
     def freeIndex(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the index."""
         self.index = None
 
     def __str__(self) -> str:
-        """Name of the run in plots and result files."""
+        """Return the name of the run in plots and result files."""
         return (
             f"hamtarget(n_bits={self.n_bits}, steps={self.steps}, budget={self.budget}, comparisons={self.comparisons})"
         )
@@ -96,18 +96,18 @@ class HamtargetVectors(BaseANN):
     def _ready(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         ready = np.ascontiguousarray(rows, dtype=np.float32)
         if self.metric == "angular":
-            # Codes are learned of directions: a row of zeros has none, and stays.
+            # Codes are learned of directions; a row of zeros has none, and stays as it is.
             lengths = np.linalg.norm(ready, axis=1, keepdims=True)
             ready = ready / np.where(lengths > 0, lengths, 1)
         return ready
 
     def _stored(self, rows: NDArray[np.float32]) -> NDArray[Any]:
-        # Queries that are no bytes, though the rows are, are rounded: ann-benchmarks has no such set.
+        # Queries that are not bytes, although the rows are, would be rounded; ann-benchmarks has no such set.
         return (np.clip(np.rint(rows), 0, 255) - 128).astype(np.int8) if self.bytes else rows
 
 
 class HamtargetBits(BaseANN):
-    """The exact nearest bit strings by Hamming distance; nothing is learned.
+    """The exact nearest bit strings by Hamming distance, without learning.
 
     Args:
         metric: "hamming".
@@ -125,27 +125,27 @@ class HamtargetBits(BaseANN):
         self.index.add(np.arange(len(codes)), codes)
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
-        """Row numbers of the n nearest, nearest first."""
+        """Return the row numbers of the n nearest, nearest first."""
         return self.index.nearest_batch(_packed(q[None]), n).ids
 
     def batch_query(self, X: NDArray[Any], n: int) -> None:
-        """Search for all rows of X; `get_batch_results` gives what was found."""
+        """Search for all rows of X. `get_batch_results` returns what was found."""
         hits = self.index.nearest_batch(_packed(X), n)
         self.results = np.split(hits.ids, hits.offsets[1:-1])
 
     def get_batch_results(self) -> list[NDArray[np.int64]]:
-        """For each row of the last batch, the row numbers of the nearest, nearest first."""
+        """Return the row numbers of the nearest for each row of the last batch, nearest first."""
         return self.results
 
     def freeIndex(self) -> None:
-        """Give the memory back."""
+        """Free the memory of the index."""
         self.index = None
 
     def __str__(self) -> str:
-        """Name of the run in plots and result files."""
+        """Return the name of the run in plots and result files."""
         return "hamtarget(exact)"
 
 
 def _packed(bits: NDArray[Any]) -> NDArray[np.uint8]:
-    """Bits as packed codes; the last byte is filled with zeros, which no distance sees."""
+    """Pack bits into codes. The last byte is filled with zeros, which do not change distances."""
     return np.packbits(np.asarray(bits) != 0, axis=1, bitorder="little")

@@ -1,4 +1,4 @@
-"""Columns of ids and codes: checked by their types at once, by their values when the rows are read."""
+"""Check columns of ids and codes: their types at once, their values when the rows are read."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from hamtarget.codes import check_n_bits
 from hamtarget.errors import DtypeError, InputError, ShapeError
 
 ID = "id"
-"""What the id is called inside a join."""
+"""Name of the id inside a join."""
 
 _WORD_BITS = 64
 _ID_TYPES = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.StringType)
 
 
 def word_name(word: int) -> str:
-    """What the column of a code's 64-bit word is called inside a join."""
+    """Return the name that the column of a code's 64-bit word has inside a join."""
     return f"word_{word}"
 
 
 def n_words(n_bits: int) -> int:
-    """64-bit words that hold a code."""
+    """Return the number of 64-bit words that hold a code."""
     return -(-n_bits // _WORD_BITS)
 
 
 def signed(word: int) -> int:
-    """An unsigned 64-bit number as the long that has the same bits."""
+    """Return the long that has the same bits as an unsigned 64-bit number."""
     return word - (word >> 63 << 64)
 
 
@@ -38,8 +38,8 @@ class CodeTable:
     """A DataFrame whose columns have the right types.
 
     Raises:
-        InputError: a column is missing, or `n_bits` is not a code length.
-        DtypeError: it is no DataFrame, or a column has another type than ids or codes have.
+        InputError: a column is missing, or `n_bits` is not a length that codes can have.
+        DtypeError: `df` is not a DataFrame, or a column does not have a type of ids or codes.
         ShapeError: codes of that type cannot have `n_bits` bits.
     """
 
@@ -48,7 +48,7 @@ class CodeTable:
     id: str
     code: str
     name: str
-    """What errors call it."""
+    """The name of the DataFrame in errors."""
 
     def __post_init__(self) -> None:
         check_n_bits(self.n_bits)
@@ -71,7 +71,7 @@ class CodeTable:
             )
 
     def rows(self) -> DataFrame:
-        """Ids and words of the codes; reading a row that has no id or no such code fails, and says why."""
+        """Return ids, and the words of codes. Reading a row without an id or a valid code fails, and says why."""
         problem = self.problem()
         checked_id = F.when(problem.isNull(), self._id).otherwise(F.raise_error(problem).cast(self._id_type))
         words = [
@@ -81,7 +81,7 @@ class CodeTable:
         return self.df.select(checked_id.alias(ID), *(word.alias(word_name(i)) for i, word in enumerate(words)))
 
     def problem(self) -> Column:
-        """What is wrong with a row, in a sentence; null where nothing is."""
+        """Return a sentence that says what is wrong with a row; null if nothing is."""
         where = f"hamtarget: {self.name}: column"
         return (
             F.when(self._id.isNull(), F.lit(f"{where} {self.id!r} holds null; expected an id in every row"))
@@ -121,27 +121,28 @@ class CodeTable:
         return whole & (F.shiftrightunsigned(last, used) == 0) if used else whole
 
     def _word(self, word: int) -> Column:
-        """64 bits of the code, the first of them the lowest."""
+        """Return 64 bits of the code, the first of them the lowest."""
         if isinstance(self._code_type, T.LongType):
             return self._code
         if isinstance(self._code_type, T.ArrayType):
             return F.get(self._code, F.lit(word))
         last = min(8 * (word + 1), self.n_bits // 8)
-        # Positions count from 1. The last byte holds the highest bits, which a number is written with first.
+        # Positions count from 1. The last byte holds the highest bits, which come first in a written number.
         places = range(last, 8 * word, -1)
         digits = F.hex(F.concat(*(F.substring(self._code, place, 1) for place in places)))
-        # A negative base stands for signed numbers: 64 bits fit a long whatever they are.
+        # A negative base stands for signed numbers, so that any 64 bits fit a long.
         return F.conv(digits, 16, -10).cast("bigint")
 
 
 def check_codes(df: DataFrame, n_bits: int = 64, *, id: str = "id", code: str = "code") -> int:
-    """Number of rows, all of which have an id and a code of `n_bits` bits: reads them all once, in a job of its own.
+    """Check that every row has an id and a code of `n_bits` bits, and return the number of rows.
 
-    The joins check every row too, but while they run: then it is Spark that fails, with the same words.
+    This reads all rows once, in a job of its own. The joins check every row too, but while they run: then Spark fails,
+    with the same words.
 
     Raises:
-        InputError: a column is missing, or a row has no id or no code of this width; says how many.
-        DtypeError: a column has another type than ids or codes have.
+        InputError: a column is missing, or a row has no id or no code of this width. The error says how many.
+        DtypeError: a column does not have a type of ids or codes.
         ShapeError: codes of that type cannot have `n_bits` bits.
     """
     table = CodeTable(df, n_bits, id, code, "df")
@@ -155,11 +156,11 @@ def check_codes(df: DataFrame, n_bits: int = 64, *, id: str = "id", code: str = 
 
 
 def column_type(df: DataFrame, column: str, *, name: str) -> T.DataType:
-    """The type of a column.
+    """Return the type of a column.
 
     Raises:
-        DtypeError: `df` is no DataFrame.
-        InputError: it has no such column, or two.
+        DtypeError: `df` is not a DataFrame.
+        InputError: `df` has no such column, or several.
     """
     if not isinstance(df, DataFrame):
         raise DtypeError(f"{name} is {type(df).__name__}; expected a Spark DataFrame")
@@ -170,5 +171,5 @@ def column_type(df: DataFrame, column: str, *, name: str) -> T.DataType:
 
 
 def quoted(column: str) -> str:
-    """A column's name as Spark takes it literally, dots and all."""
+    """Return a column's name so quoted that Spark takes dots in it literally."""
     return "`" + column.replace("`", "``") + "`"

@@ -1,6 +1,6 @@
-"""Codes of a DataFrame's vectors, by an exported encoder on every worker: onnxruntime and numpy, no torch."""
+"""Encode the vectors of a DataFrame by an exported encoder on every worker, with onnxruntime and without torch."""
 
-# No `from __future__ import annotations`: Spark reads the types of a pandas function to know what it takes and gives.
+# Without `from __future__ import annotations`, because Spark reads the annotations of a pandas function.
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,23 +21,28 @@ from hamtarget.integrations.spark.columns import column_type, quoted
 def encode(
     df: DataFrame, encoder: OnnxEncoder | str | Path, *, inputs: str = "vector", code: str = "code"
 ) -> DataFrame:
-    """`df` and a binary column of codes of its vectors; codes are made when the result is read.
+    """Return `df` with a binary column of codes of its vectors. Codes are computed when the result is read.
 
-    Workers need `hamtarget[onnx]`; the encoder itself travels with the job.
+    Workers need `hamtarget[onnx]`. The encoder itself is sent with the job. When the result is read, Spark raises its
+    own error, with hamtarget's words, if an array is null, too short, too long, or not finite.
 
     Args:
         df: rows with an array of numbers each.
-        encoder: what `HashEncoder.export_onnx` wrote, open or not: a file, or the folder in which it is `model.onnx`.
-        inputs: name of the column of arrays; an image's numbers lie one after another, row by row, channel by channel.
+        encoder: an `OnnxEncoder`, or the file that `HashEncoder.export_onnx` wrote, or the folder that holds it.
+        inputs: name of the column of arrays. The numbers of an image are in the order channel, row, column.
         code: name of the new column.
 
     Raises:
-        FileError: there is no such encoder. CorruptFileError: it is damaged.
+        FileError: there is no such encoder.
+        CorruptFileError: the encoder's file is damaged.
         MissingExtraError: onnxruntime is not installed here.
-        InputError: there is no such column, or the new one is there already.
+        InputError: there is no such column, or the new column exists already.
         DtypeError: the column does not hold arrays of numbers.
-        Spark's own error, with hamtarget's words, when the result is read: an array is null, too short or long, or
-            not finite.
+
+    Example:
+        Encode, and keep the codes::
+
+            encode(spark.read.parquet("vectors"), "model/").write.parquet("codes")
     """
     if not isinstance(encoder, OnnxEncoder):
         encoder = OnnxEncoder(encoder, threads=1)
@@ -52,7 +57,7 @@ def encode(
     shape, name = encoder.input_shape, inputs
 
     def codes_of(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
-        # A task has one core, and one encoder for all of its batches.
+        # A task has one core, and uses one encoder for all of its batches.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / ONNX_NAME
             file.write_bytes(content)
@@ -66,7 +71,7 @@ def encode(
 
 
 def _stacked(batch: pd.Series, shape: tuple[int, ...], name: str) -> NDArray[np.float32]:
-    """The arrays of a batch as one."""
+    """Return the arrays of a batch as one."""
     size = int(np.prod(shape))
     rows = np.empty((len(batch), size), dtype=np.float32)
     for row, values in enumerate(batch):

@@ -1,4 +1,4 @@
-"""All pairs within a radius, by an equi-join on substrings."""
+"""Find all pairs within a radius by an equi-join on substrings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hamtarget.codes import check_radius, substring_bounds
 from hamtarget.errors import DtypeError, InputError
 from hamtarget.integrations.spark.columns import ID, CodeTable, n_words, signed, word_name
 
-# Rows by which a bucket as large as a tile is recognised: enough that chance does not hide one (1 in 100,000).
+# Sampled rows by which a bucket as large as a tile is recognised: chance hides 1 in 100,000 of them.
 _SAMPLED_ROWS = 64
 
 _KEY = "key"
@@ -31,25 +31,31 @@ def near_duplicates(
     code: str = "code",
     tile_rows: int | None = 10_000,
 ) -> DataFrame:
-    """All pairs of rows within `radius` bits of each other, each once: columns a, b (ids, a < b) and distance.
+    """Return all pairs of rows within `radius` bits of each other, each pair once.
 
-    `df` is read several times: where making it is dear, as `encode` is, write it to Parquet first.
+    The result has the columns a, b (ids, a < b) and distance. `df` is read several times: if it is expensive to
+    compute, as the result of `encode` is, write it to Parquet first. When the result is read, Spark raises its own
+    error, with hamtarget's words, if an id or a code is null or a code has another width. `check_codes` finds such rows
+    before.
 
     Args:
-        df: rows with ids, each of which is there once, and codes.
-        radius: from 0 to n_bits - 1; a pair at exactly this distance counts. Rows are sent to radius + 1 places.
+        df: rows with unique ids and codes.
+        radius: from 0 to n_bits - 1; a pair at exactly this distance counts. A row is sent to radius + 1 buckets.
         n_bits: bits of a code.
         id: name of the column of ids: integers or strings.
         code: name of the column of codes: binary, bigint or array<bigint>.
-        tile_rows: a bucket of more rows is compared in tiles of about so many rows by so many, each in a task of its
-            own if need be: one frequent substring does not hold up one task. None: every bucket is one task's.
+        tile_rows: a larger bucket is compared in tiles of about this many rows by this many, which several tasks can
+            share, so that one frequent substring does not delay one task. None: one task compares a whole bucket.
 
     Raises:
         InputError: a column is missing, or a number is out of range.
         DtypeError: a column or a number has another type.
         ShapeError: codes of that type cannot have `n_bits` bits.
-        Spark's own error, with hamtarget's words, when the result is read: an id or a code is null, or has another
-            width. `check_codes` finds out before.
+
+    Example:
+        Find duplicates among stored codes::
+
+            pairs = near_duplicates(spark.read.parquet("codes"), radius=2)
     """
     table = CodeTable(df, n_bits, id, code, "df")
     cut = _Cut(n_bits, check_radius(radius, n_bits))
@@ -67,10 +73,10 @@ def radius_join(
     code: str = "code",
     tile_rows: int | None = 10_000,
 ) -> DataFrame:
-    """All pairs of a row of `left` and one of `right` within `radius` bits: columns a (left id), b and distance.
+    """Return all pairs of a row of `left` and a row of `right` within `radius` bits.
 
-    Arguments and errors are those of `near_duplicates`; the columns have the same names on both sides, but their
-    types may differ.
+    The result has the columns a (id of `left`), b (id of `right`) and distance. Arguments and errors are those of
+    `near_duplicates`. The columns have the same names on both sides, but their types may differ.
     """
     tables = [CodeTable(df, n_bits, id, code, name) for df, name in ((left, "left"), (right, "right"))]
     cut = _Cut(n_bits, check_radius(radius, n_bits))
@@ -79,7 +85,7 @@ def radius_join(
 
 @dataclass(frozen=True)
 class _Cut:
-    """Codes cut into radius + 1 substrings, as the index cuts them: what is within the radius shares one of them."""
+    """Codes cut into radius + 1 substrings, as the index cuts them. Two codes within the radius share one of them."""
 
     n_bits: int
     radius: int
@@ -101,9 +107,9 @@ class _Cut:
         return self.radius.bit_length()
 
     def keys(self) -> Column:
-        """Where a row is sent: a number for each substring, made of its hash and its place among the substrings.
+        """Return the buckets of a row: a number for each substring, made of its hash and its position.
 
-        Two substrings of the same hash meet for nothing, and no more: pairs are judged by their codes.
+        Different substrings of the same hash only cost a comparison, since pairs are judged by their codes.
         """
         keys = []
         for number, masks in enumerate(self.masks):
@@ -112,11 +118,11 @@ class _Cut:
         return F.array(*keys)
 
     def distance(self) -> Column:
-        """Bits in which the codes of rows a and b differ."""
+        """Return the number of bits in which the codes of rows a and b differ."""
         return reduce(add, (F.bit_count(self._differing(word)) for word in range(n_words(self.n_bits))))
 
     def is_first(self) -> Column:
-        """Whether rows a and b, which have met by a key, share none of the substrings before that one."""
+        """Return true if rows a and b, which meet by a key, share none of the substrings before that one."""
         first = F.lit(-1)
         for number, masks in reversed(list(enumerate(self.masks))):
             shared = (self._differing(word).bitwiseAND(F.lit(mask)) == 0 for word, mask in masks.items())
@@ -131,13 +137,13 @@ def _join(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int | None, w
     merges = left is right
     if tile_rows is None:
         return _matches(_by_substring(left, cut), _by_substring(right, cut), cut, [_KEY], wanted, merges)
-    # Large buckets go their own way, so that a set joined with itself is shuffled only once for all others.
+    # Large buckets are treated apart, so that a set joined with itself is shuffled only once for all others.
     large = F.broadcast(_large_buckets(left, right, cut, tile_rows))
     small_left, small_right = (_by_substring(rows, cut).join(large, _KEY, "left_anti") for rows in (left, right))
-    # Rows of a tile row, of all that lie in a tile column: each row of `left` meets each of `right` in one cell.
+    # A cell is a tile row and a tile column: each row of `left` meets each row of `right` in one cell.
     row_tiles = _tiled(_by_substring(left, cut).join(large, _KEY), "row_tile", "column_tile")
     column_tiles = _tiled(_by_substring(right, cut).join(large, _KEY), "column_tile", "row_tile")
-    # A number that is given stays: left alone, Spark puts all tiles into one task, for they are few bytes.
+    # Without a given number of tasks, Spark would put all tiles into one, because they are few bytes.
     n_tasks = int(str(left.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     row_tiles, column_tiles = (tiles.repartition(n_tasks, _KEY, *_CELL) for tiles in (row_tiles, column_tiles))
     return _matches(small_left, small_right, cut, [_KEY], wanted, merges).unionByName(
@@ -154,8 +160,8 @@ def _matches(
 ) -> DataFrame:
     here = reduce(and_, (F.col(f"a.{name}") == F.col(f"b.{name}") for name in meet))
     near = cut.distance() <= cut.radius
-    # Spark does not foresee that explode multiplies rows: it would take a large set for one to send to every machine.
-    # Two sets of different sizes are its own choice.
+    # Spark does not foresee that explode multiplies rows: it would broadcast a large set to every machine. For two sets
+    # of different sizes the choice is left to Spark.
     other = right.alias("b").hint("merge") if merges else right.alias("b")
     return (
         left.alias("a")
@@ -165,9 +171,9 @@ def _matches(
 
 
 def _large_buckets(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int) -> DataFrame:
-    """Keys of buckets with more than about `tile_rows` rows of one side, and into how many tiles each side is cut.
+    """Return the keys of buckets with more than about `tile_rows` rows on one side, and the tiles of each side.
 
-    Which rows are counted follows from their ids alone: if Spark works this out twice, it finds the same.
+    The rows that are counted depend on their ids only, so that Spark finds the same if it computes this twice.
     """
     every = max(1, tile_rows // _SAMPLED_ROWS)
     counted = []
@@ -182,7 +188,7 @@ def _large_buckets(left: DataFrame, right: DataFrame, cut: _Cut, tile_rows: int)
 
 
 def _tiled(rows: DataFrame, own: str, other: str) -> DataFrame:
-    """Each row in its own tile of its side, once for each tile of the other side."""
+    """Return each row with its own tile, once for each tile of the other side."""
     tile = F.pmod(F.xxhash64(ID), F.col(f"{own}s")).cast("int")
     others = F.explode(F.sequence(F.lit(0), F.col(f"{other}s") - 1))
     return rows.select("*", tile.alias(own), others.alias(other))

@@ -129,7 +129,7 @@ def _of_library(name: str, weights: str | Path | None) -> nn.Module:
     installed = [library for library in wanted if importlib.util.find_spec(library) is not None]
     if not installed:
         raise MissingExtraError(
-            f"network {name!r} needs {' or '.join(wanted)}, not installed: pip install 'hamtarget[vision]'; "
+            f"network {name!r} needs {' or '.join(wanted)}, not installed: pip install 'hamtarget[backbones]'; "
             f"without it there is {RESNET50_CAFFE!r}"
         )
     pretrained = weights == PRETRAINED

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
@@ -22,7 +23,7 @@ from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
-from hamtarget.search.results import BatchHits, Hits
+from hamtarget.search.results import BatchHits, Costs, Hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
@@ -31,7 +32,16 @@ from hamtarget.store.postgres.connections import Connections, snapshot, translat
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.finding import Finder, Found, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
-from hamtarget.store.postgres.rows import ITEM_COLUMNS, ITEM_TABLES, copy_out, find_names, integers, item_of, name_of
+from hamtarget.store.postgres.rows import (
+    ITEM_COLUMNS,
+    ITEM_TABLES,
+    code_of,
+    copy_out,
+    find_names,
+    integers,
+    item_of,
+    name_of,
+)
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
 from hamtarget.store.results import Pair, StoreReport, StoreStats
@@ -45,6 +55,8 @@ T = TypeVar("T")
 _FETCHED_ROWS = 4096
 # Traces of deleted items are kept for so many changes: who follows the store and is further behind reads all of it.
 _KEPT_CHANGES = 10_000
+# A sample of less than one item in so many is drawn from some pages of the table, which hold half as many times more.
+_PAGES_SHARE = 20
 
 
 def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
@@ -217,7 +229,8 @@ class PostgresEngine:
 
     def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
         """Return the hits of a request for one query."""
-        if not filter and not request.rerank and not cost and request.radius < self.settings.substrings:
+        is_plain = not filter and not request.rerank and not cost and request.logits is None
+        if is_plain and request.radius < self.settings.substrings:
             quickly = self._read(
                 lambda connection: self._finder.near_one(connection, request.codes[0], request.radius, request.limit)
             )
@@ -226,25 +239,60 @@ class PostgresEngine:
         return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries."""
+        """Return the hits of a request for any number of queries.
+
+        Raises:
+            InputError: the request is a probe.
+        """
         check_count(threads, name="threads")
+        if request.logits is not None:
+            raise InputError(
+                f"{self.address} has no index in memory whose buckets could be probed; search it, ask for the nearest, "
+                "or probe a Mirror of it"
+            )
 
         def find(connection: Connection) -> Found:
-            if request.is_nearest:
-                return self._finder.nearest(connection, request.codes, request.limit or 1, filter)
-            return self._finder.within(connection, request.codes, request.radius, filter)
+            return self._finder.find(connection, request, filter, cost=cost)
 
-        def fetch(connection: Connection) -> tuple[Found, MultiIndex]:
+        def find_with_rows(connection: Connection) -> tuple[Found, MultiIndex]:
             found = find(connection)
             rows = np.unique(found.rows).tolist()
             return found, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
 
         if request.rerank:
             # What ranks the hits of an index ranks those of an index of nothing but the rows that were found.
-            found, index = self._read_snapshot(fetch)
-            return index.find_batch(request, threads=threads, cost=cost).with_names(found.names)
-        found = self._read_snapshot(find) if request.is_nearest else self._read(find)
-        return found.hits(len(request.codes), request.limit)
+            found, index = self._read_snapshot(find_with_rows)
+            hits = index.find_batch(request, threads=threads, cost=cost).with_names(found.names)
+        else:
+            found = self._read_snapshot(find) if request.is_nearest or cost else self._read(find)
+            hits = found.hits(len(request.codes), request.limit)
+        if found.work is None:
+            return hits
+        comparisons = np.zeros(len(hits), dtype=np.int64) if hits.costs is None else hits.costs.comparisons
+        return hits.with_costs(Costs(found.work.buckets, found.work.candidates, comparisons))
+
+    def sample_codes(self, n: int, seed: int) -> Codes:
+        """Return codes of `n` items drawn at random, or of all."""
+        found = self._read(lambda connection: self._drawn(connection, "code", n, seed))
+        codes = [code_of(code, self.settings.n_bits) for (code,) in found]
+        return np.stack(codes) if codes else np.empty((0, self.settings.n_bits // 8), dtype=np.uint8)
+
+    def sample_ids(self, n: int, seed: int) -> list[Id]:
+        """Return ids of `n` items drawn at random, or of all."""
+        found = self._read(lambda connection: self._drawn(connection, "row", n, seed))
+        return list(self._ids_of(np.array([row for (row,) in found], dtype=np.int64)).values())
+
+    def _drawn(self, connection: Connection, column: str, n: int, seed: int) -> list[tuple[Any, ...]]:
+        """Return a column of `n` items drawn at random, or of all; from a few pages of a large table."""
+        order = "ORDER BY hashint8extended(row, $1::bigint), row LIMIT $2::bigint"
+        n_items = read_n_items(connection)
+        if n_items > _PAGES_SHARE * n:
+            some = f"SELECT {column} FROM items TABLESAMPLE SYSTEM ($3::real) REPEATABLE ($1::double precision) {order}"
+            percent = 100 * _PAGES_SHARE / 2 * n / n_items
+            found = connection.execute(some, [seed, n, percent], binary=True).fetchall()
+            if len(found) == n:
+                return found
+        return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """All pairs within the radius."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from hamtarget.codes import MAX_BITS, Codes
 from hamtarget.filters import Filter
 from hamtarget.items import Id
+from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hit, Hits
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.one_code import OneCodeSearch
 from hamtarget.store.postgres.rows import bit_strings, id_of
-from hamtarget.store.postgres.statements import flips_of, is_scan_faster, look_ups, nearest_sql, radius_sql
+from hamtarget.store.postgres.statements import count_sql, flips_of, is_scan_faster, look_ups, nearest_sql, radius_sql
 from hamtarget.store.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +27,29 @@ if TYPE_CHECKING:
 
 _BIG_ENDIAN = np.dtype(">i8")
 _row = itemgetter(1)
+
+
+class WorkCount:
+    """Work that the queries of a batch take, added up.
+
+    Attributes:
+        buckets: (queries,): values of substrings that were looked up.
+        candidates: (queries,): rows that these led to, before their distances were computed.
+    """
+
+    def __init__(self, n_queries: int) -> None:
+        """Begin with nothing."""
+        self.buckets = np.zeros(n_queries, dtype=np.int64)
+        self.candidates = np.zeros(n_queries, dtype=np.int64)
+
+    def add_look_ups(self, queries: NDArray[np.int64], n_values: int, n_rows: NDArray[np.int64]) -> None:
+        """Add look-ups of so many values for each of the queries, and the rows that they led to."""
+        self.buckets[queries] += n_values
+        self.candidates[queries] += n_rows
+
+    def add_scan(self, queries: NDArray[np.int64], n_items: int) -> None:
+        """Add a reading of all items for each of the queries."""
+        self.candidates[queries] += n_items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +61,14 @@ class Found:
         rows: (hits,).
         distances: (hits,).
         ids: of those rows that are not their own ids.
+        work: that finding them took, if it was counted.
     """
 
     queries: NDArray[np.int64]
     rows: NDArray[np.int64]
     distances: NDArray[np.int64]
     ids: dict[int, Id]
+    work: WorkCount | None = None
 
     def of(self, numbers: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Found:
         """What was found for the chosen ones of the queries, whose true numbers are these."""
@@ -117,13 +143,43 @@ class Finder:
             search = self._searches.setdefault((radius, has_names), search)
         return search
 
-    def within(self, connection: Connection, codes: Codes, radius: int, filter: Filter | None) -> Found:
-        """Everything within the radius."""
+    def find(self, connection: Connection, request: Request, filter: Filter | None, *, cost: bool) -> Found:
+        """Return everything that a request leads to, and perhaps more than its limit.
+
+        Args:
+            connection: in a transaction, if the nearest are wanted or work is counted.
+            request: for all within a radius, or for the nearest.
+            filter: that payloads must pass.
+            cost: if True, the work is counted, which takes a statement of its own.
+        """
+        work = WorkCount(len(request.codes)) if cost else None
+        if request.is_nearest:
+            found = self._nearest(connection, request.codes, request.limit or 1, filter, work)
+        else:
+            numbers = np.arange(len(request.codes))
+            found = self._within(connection, request.codes, request.radius, filter, work, numbers)
+        return found if work is None else replace(found, work=work)
+
+    def _within(
+        self,
+        connection: Connection,
+        codes: Codes,
+        radius: int,
+        filter: Filter | None,
+        work: WorkCount | None,
+        numbers: NDArray[np.int64],
+    ) -> Found:
+        """Return everything within the radius; `numbers` are those of the queries, by which work is counted."""
         kind = self._settings.n_bits, self._settings.substrings, radius
         # One look-up for each substring is what a store is made for: nothing to weigh.
         has_flips = look_ups(*kind) > self._settings.substrings
         by_scan = has_flips and is_scan_faster(*kind, read_n_items(connection))
         parameters: list[Any] = [_array(codes), *(flips_of(*kind) if has_flips and not by_scan else ())]
+        if work is not None and by_scan:
+            work.add_scan(numbers, read_n_items(connection))
+        elif work is not None:
+            counted = connection.execute(count_sql(*kind), parameters, prepare=True).fetchall()
+            work.add_look_ups(numbers, look_ups(*kind), np.array([rows for _, rows in sorted(counted)], dtype=np.int64))
         condition, wanted = where(filter, len(parameters) + 1) if filter else (None, [])
         return self._fetch(
             connection,
@@ -131,8 +187,10 @@ class Finder:
             parameters + wanted,
         )
 
-    def nearest(self, connection: Connection, codes: Codes, k: int, filter: Filter | None) -> Found:
-        """The k nearest of each query, and perhaps some more; the connection is in a transaction.
+    def _nearest(
+        self, connection: Connection, codes: Codes, k: int, filter: Filter | None, work: WorkCount | None
+    ) -> Found:
+        """Return the k nearest of each query, and perhaps some more.
 
         The radius grows as long as looking rows up is faster than reading all of them.
         """
@@ -143,12 +201,14 @@ class Finder:
         while len(left) and radius < self._settings.n_bits:
             if is_scan_faster(self._settings.n_bits, self._settings.substrings, radius, n_items):
                 break
-            found = self.within(connection, codes[left], radius, filter)
+            found = self._within(connection, codes[left], radius, filter, work, left)
             enough = np.bincount(found.queries, minlength=len(left)) >= k
             done.append(found.of(left, enough))
             left = left[~enough]
             radius += self._settings.substrings
         if len(left):
+            if work is not None:
+                work.add_scan(left, n_items)
             condition, wanted = where(filter, 3) if filter else (None, [])
             found = self._fetch(
                 connection,

@@ -101,6 +101,26 @@ def radius_sql(
 
 
 @lru_cache(maxsize=256)
+def count_sql(n_bits: int, substrings: int, radius: int) -> str:
+    """Columns n (number of the query, from 1), and rows that its look-ups lead to, each substring counted.
+
+    Parameters: as those of `radius_sql` without a condition.
+    """
+    counts = []
+    n_parameters = 1
+    for number, ((start, stop), share) in enumerate(
+        zip(substring_bounds(n_bits, substrings), shares_of(radius, substrings), strict=False)
+    ):
+        wanted, tables = substring_of("q.code", start, stop), "items i"
+        if share:
+            n_parameters += 1
+            tables += f" CROSS JOIN unnest(${n_parameters}::{substring_type(stop - start)}[]) AS f(flips)"
+            wanted = f"({wanted} # f.flips)"
+        counts.append(f"(SELECT count(*) FROM {tables} WHERE i.substring_{number} = {wanted})")
+    return f"SELECT q.n, {' + '.join(counts)} FROM {_queries(n_bits)}"
+
+
+@lru_cache(maxsize=256)
 def nearest_sql(n_bits: int, *, condition: str | None, has_names: bool) -> str:
     """The same for the nearest rows, by reading all of them.
 

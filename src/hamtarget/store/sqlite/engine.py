@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
@@ -21,7 +22,7 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
-from hamtarget.search.pairs import pairs_within
+from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.duplicates import close_groups
@@ -349,6 +350,15 @@ class FolderEngine:
         with self.reading() as connection:
             yield from scan_items(connection, filter, self.settings.embeddings)
 
+    def sample_codes(self, n: int, seed: int) -> Codes:
+        """Return codes of `n` items drawn at random, or of all."""
+        index = self.index
+        return present(index, _drawn(index, n, seed))[1]
+
+    def sample_ids(self, n: int, seed: int) -> list[Id]:
+        """Return ids of `n` items drawn at random, or of all."""
+        return list(self.ids_of(_drawn(self.index, n, seed)).values())
+
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress):
@@ -382,6 +392,12 @@ class FolderEngine:
 
 
 _SIZES = ("freelist_count", "page_count")
+
+
+def _drawn(index: MultiIndex, n: int, seed: int) -> NDArray[np.int64]:
+    """Return `n` rows drawn at random without repeats, or all of them."""
+    rows = index.ids()
+    return rows if len(rows) <= n else np.random.default_rng(seed).choice(rows, n, replace=False, shuffle=False)
 
 
 def _nothing(_connection: sqlite3.Connection, _index: MultiIndex) -> None:

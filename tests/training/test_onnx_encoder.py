@@ -14,7 +14,7 @@ from hamtarget import codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.encoders.onnx_file import sealed
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
@@ -186,7 +186,7 @@ def test_open_encoder_prefers_the_export(exported, monkeypatch, tmp_path):
     assert isinstance(open_encoder(tmp_path), OnnxEncoder)
     assert isinstance(open_encoder(tmp_path / "model.onnx"), OnnxEncoder)
     for each in (open_encoder(tmp_path), encoder):
-        assert isinstance(each, TrainedEncoder)
+        assert isinstance(each, Encoder)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert isinstance(open_encoder(tmp_path), HashEncoder)
     (tmp_path / "model.safetensors").unlink()
@@ -203,9 +203,9 @@ def test_a_new_model_does_not_keep_the_old_export(exported, tmp_path):
 
 
 def test_open_encoder_says_what_is_missing(exported, monkeypatch, tmp_path):
-    with pytest.raises(FileError, match="not there; expected a trained encoder"):
+    with pytest.raises(FileError, match="does not exist; expected a trained encoder"):
         open_encoder(tmp_path / "nothing")
-    with pytest.raises(FileError, match="a folder without them"):
+    with pytest.raises(FileError, match="has neither; expected a trained encoder"):
         open_encoder(tmp_path)
     exported[0].save(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -18,7 +18,7 @@ from hamtarget.learn import CropFlipColor, HashEncoder, HashModel, Resize, backb
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HAMTARGET_DATA", REPOSITORY.parent / "shared" / "data"))
 WEIGHTS = DATA / "resnet50" / "resnet50_caffe_int8.npz"
 real_weights = pytest.mark.skipif(not WEIGHTS.is_file(), reason=f"no resnet50 in {DATA.name}: set HAMTARGET_DATA")
@@ -226,7 +226,7 @@ def test_resnet50_needs_its_file(tmp_path):
 def test_a_library_that_is_not_installed_is_named(monkeypatch, name):
     for library in ("timm", "torchvision"):
         monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtraError, match=r"not installed: pip install 'hamtarget\[vision\]'"):
+    with pytest.raises(MissingExtraError, match=r"not installed: pip install 'hamtarget\[backbones\]'"):
         backbone(name)
 
 

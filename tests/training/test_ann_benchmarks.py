@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-FOLDER = Path(__file__).parents[3] / "src" / "hamtarget" / "integrations" / "ann_benchmarks"
+FOLDER = Path(__file__).parents[2] / "src" / "hamtarget" / "integrations" / "ann_benchmarks"
 
 
 class BaseANN:

@@ -1,0 +1,235 @@
+"""One way to ask: what an index answers, a store answers, by the same names, with the same results and costs."""
+
+import numpy as np
+import pytest
+
+from hamtarget.codes import substring_bounds, unpack
+from hamtarget.errors import ClosedError, InputError, ShapeError
+from hamtarget.search import BatchHits, Cost, Embeddings, Hits, MultiIndex
+from hamtarget.store import Item, Range
+
+RNG = np.random.default_rng(29)
+N_ITEMS = 900
+CODES = RNG.integers(0, 256, (N_ITEMS, 4), dtype=np.uint8)
+CODES[300:] = CODES[:600]
+CODES[300:, 2] ^= np.uint8(1) << RNG.integers(0, 8, 600, dtype=np.uint8)
+LOGITS = RNG.standard_normal((12, 32)).astype(np.float32)
+VECTORS = RNG.standard_normal((N_ITEMS, 6)).astype(np.float32)
+PAYLOADS = [{"n": number % 10} for number in range(N_ITEMS)]
+QUERIES = CODES[:40] ^ np.uint8(1)
+
+
+@pytest.fixture
+def index():
+    index = MultiIndex(32, 3, embeddings=Embeddings(6))
+    index.add(np.arange(N_ITEMS), CODES, VECTORS)
+    return index
+
+
+@pytest.fixture
+def filled(stores):
+    with stores.create(n_bits=32, radius=3, embeddings=Embeddings(6), durability="os") as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        yield store
+
+
+def by_row(hits):
+    return [(hit.id, hit.distance, hit.embedding_distance) for hit in hits]
+
+
+@pytest.mark.parametrize("ranking", [{}, {"rerank": 4}])
+def test_a_store_answers_what_an_index_answers(filled, index, ranking):
+    for place, query in enumerate(QUERIES):
+        how = {**ranking, "embedding": VECTORS[place]} if ranking else {}
+        for found, expected in (
+            (filled.search(code=query, **how), index.search(query, **how)),
+            (filled.search(code=query, radius=9, limit=6, **how), index.search(query, 9, limit=6, **how)),
+            (filled.nearest(code=query, k=7, **how), index.nearest(query, 7, **how)),
+        ):
+            assert type(found) is type(expected) is Hits
+            assert found == expected
+            assert found.cost is None
+    how = {**ranking, "embedding": VECTORS[:40]} if ranking else {}
+    for found, expected in (
+        (filled.search_batch(codes=QUERIES, **how), index.search_batch(QUERIES, **how)),
+        (filled.nearest_batch(codes=QUERIES, k=7, **how), index.nearest_batch(QUERIES, 7, **how)),
+        (filled.search_batch(codes=QUERIES, threads=2, **how), index.search_batch(QUERIES, threads=2, **how)),
+    ):
+        assert type(found) is type(expected) is BatchHits
+        assert [*found] == [*expected]
+        assert found.costs is None
+        assert repr(found) == repr(expected)
+
+
+def read_by_substrings(code, radius, substrings):
+    """Values of substrings looked up for a code, and rows that they lead to: by a loop over all rows."""
+    bits, wanted = unpack(CODES, 32), unpack(code[None], 32)[0]
+    share, extra = divmod(radius, substrings)
+    buckets = candidates = 0
+    for number, (start, stop) in enumerate(substring_bounds(32, substrings)):
+        most = share if number <= extra else share - 1
+        if most < 0:
+            continue
+        apart = (bits[:, start:stop] != wanted[start:stop]).sum(axis=1)
+        candidates += int((apart <= most).sum())
+        values = 1 if most == 0 else 1 + (stop - start)
+        buckets += values
+    return buckets, candidates
+
+
+def test_searches_by_sql_count_what_a_loop_counts(postgres_stores):
+    with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        for radius in (0, 2, 3, 4):
+            costs = store.search_batch(codes=QUERIES, radius=radius, cost=True).costs
+            expected = [read_by_substrings(code, radius, 4) for code in QUERIES]
+            assert [*zip(costs.buckets.tolist(), costs.candidates.tolist(), strict=True)] == expected
+            assert not costs.comparisons.any()
+            assert store.search(code=QUERIES[3], radius=radius, cost=True).cost == (*expected[3], 0)
+        # A filter is no work of the look-ups; every hit that passes is compared.
+        found = store.search(code=QUERIES[3], filter={"n": 2}, rerank=1, embedding=VECTORS[3], cost=True)
+        n_passing = len(store.search(code=QUERIES[3], filter={"n": 2}))
+        assert found.cost == Cost(*read_by_substrings(QUERIES[3], 3, 4), n_passing)
+        # So far away, every row is read.
+        assert store.search(code=QUERIES[3], radius=31, cost=True).cost == Cost(0, N_ITEMS, 0)
+        nearest = store.nearest_batch(codes=QUERIES[:3], k=800, cost=True)
+        assert (nearest.costs.candidates >= N_ITEMS).all()
+        assert [*nearest] == [*store.nearest_batch(codes=QUERIES[:3], k=800)]
+
+
+def test_searches_in_a_folder_count_what_the_index_counts(folder_stores, index):
+    with folder_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6), durability="os") as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        for found, expected in (
+            (store.search_batch(codes=QUERIES, cost=True), index.search_batch(QUERIES, cost=True)),
+            (store.nearest_batch(codes=QUERIES, k=5, cost=True), index.nearest_batch(QUERIES, 5, cost=True)),
+            (store.probe_batch(logits=LOGITS, budget=50, cost=True), index.probe_batch(LOGITS, 50, cost=True)),
+        ):
+            assert [hits.cost for hits in found] == [hits.cost for hits in expected]
+        one = store.search(code=QUERIES[3], rerank=2, embedding=VECTORS[3], cost=True)
+        assert one.cost == index.search(QUERIES[3], rerank=2, embedding=VECTORS[3], cost=True).cost
+        # With a filter, finding what passes is work as well.
+        plain, filtered = (store.search(code=QUERIES[3], filter=each, cost=True).cost for each in (None, {"n": 2}))
+        assert filtered.candidates > plain.candidates
+        assert store.nearest(code=QUERIES[3], k=2, filter={"n": 2}, cost=True).cost.candidates > 0
+
+
+@pytest.mark.parametrize("filter", [None, {"n": 2}, {"n": Range(3)}, {"absent": 1}])
+def test_a_store_probes_as_its_index_does(folder_stores, index, filter):
+    with folder_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6), durability="os") as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        store.compact()
+        index.compact()
+        passing = None if filter is None else [item.id for item in store.scan(filter)]
+        for how in (
+            {"budget": 60, "radius": 12},
+            {"budget": 60, "radius": 31, "limit": 5},
+            {"budget": 10**6, "radius": 9},
+            {"budget": 200, "radius": 31, "rerank": 3},
+            {"budget": 200, "radius": 31, "rerank": 3, "comparisons": 20},
+        ):
+            reranks = "rerank" in how
+            expected = index.probe_batch(
+                LOGITS, filter=passing, **how, **({"embedding": VECTORS[:12]} if reranks else {})
+            )
+            found = store.probe_batch(
+                logits=LOGITS, filter=filter, **how, **({"embedding": VECTORS[:12]} if reranks else {})
+            )
+            assert [*found] == [*expected]
+            one = store.probe(logits=LOGITS[2], filter=filter, **how, **({"embedding": VECTORS[2]} if reranks else {}))
+            assert one == expected[2]
+            assert type(one) is Hits
+
+
+def test_a_store_without_embeddings_ranks_a_probe_by_logits(folder_stores):
+    index = MultiIndex(32, 3)
+    index.add(np.arange(N_ITEMS), CODES)
+    with folder_stores.create(n_bits=32, radius=3, durability="os") as store:
+        store.put_rows(range(N_ITEMS), codes=CODES)
+        found = store.probe(logits=LOGITS[0], budget=10**6, radius=31, rerank=5)
+        assert found == index.probe(LOGITS[0], 10**6, radius=31, rerank=5)
+
+
+def test_a_database_says_why_it_cannot_be_probed(postgres_stores):
+    with postgres_stores.create(n_bits=32, radius=3) as store:
+        store.put_rows(range(10), codes=CODES[:10])
+        for call in (
+            lambda: store.probe(logits=LOGITS[0], budget=9),
+            lambda: store.probe_batch(logits=LOGITS, budget=9),
+        ):
+            with pytest.raises(InputError, match="no index in memory.*Mirror"):
+                call()
+
+
+def test_a_mirror_probes_as_an_index_does(postgres_stores, index):
+    from hamtarget.store.postgres import Mirror
+
+    with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS)
+        index.compact()
+        with Mirror(postgres_stores.place()) as mirror:
+            expected = index.probe_batch(LOGITS, 100, radius=20, cost=True)
+            found = mirror.probe_batch(LOGITS, 100, radius=20, cost=True)
+            assert [*found] == [*expected]
+            assert [hits.cost for hits in found] == [hits.cost for hits in expected]
+            ranked = index.probe(LOGITS[0], 100, radius=31, rerank=2, embedding=VECTORS[0])
+            assert mirror.probe(LOGITS[0], 100, radius=31, rerank=2, embedding=VECTORS[0]) == ranked
+
+
+def test_who_mixes_up_one_query_and_a_batch_is_told_of_the_other_call(filled):
+    for call, message in (
+        (lambda: filled.search(code=CODES[:2]), r"expected one code, \(4,\): for several, call the method with _batch"),
+        (lambda: filled.nearest(code=CODES[:2]), "with _batch in its name"),
+        (
+            lambda: filled.search_batch(codes=CODES[0]),
+            r"expected \(queries, 4\): for one code, call the method without",
+        ),
+        (lambda: filled.nearest_batch(codes=CODES[0]), "without _batch in its name"),
+        (lambda: filled.probe(logits=LOGITS, budget=9), "for several, call probe_batch"),
+        (lambda: filled.probe_batch(logits=LOGITS[0], budget=9), "for one query, call probe"),
+        (lambda: filled.search(code=CODES[0], rerank=1, embedding=VECTORS[:1]), r"that of one query, \(n_dims,\)"),
+    ):
+        with pytest.raises(ShapeError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("n", [1, 30, N_ITEMS, 10**6])
+def test_a_sample_is_of_different_items_and_the_same_for_a_seed(stores, n):
+    with stores.create(n_bits=32, radius=3, durability="os") as store:
+        codes = np.arange(4 * N_ITEMS, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
+        ids = [number if number % 2 else f"item {number}" for number in range(len(codes))]
+        store.put_rows(ids, codes=codes)
+        drawn = store.sample_codes(n)
+        assert drawn.dtype == np.uint8
+        assert drawn.shape == (min(n, len(codes)), 4)
+        numbers = np.ascontiguousarray(drawn).view(np.uint32)[:, 0].tolist()
+        assert len(set(numbers)) == len(numbers)
+        assert set(numbers) <= set(range(len(codes)))
+        assert np.array_equal(store.sample_codes(n), drawn)
+        named = store.sample_ids(n, seed=3)
+        assert len(set(named)) == len(named) == min(n, len(codes))
+        assert set(named) <= set(ids)
+        if 1 < n < len(codes):
+            assert not np.array_equal(store.sample_codes(n, seed=1), drawn)
+        for wrong in (0, -1):
+            with pytest.raises(InputError, match=f"n is {wrong}"):
+                store.sample_codes(wrong)
+
+
+def test_a_sample_of_nothing_is_empty(stores):
+    with stores.create(n_bits=32, radius=3) as store:
+        assert store.sample_codes(5).shape == (0, 4)
+        assert store.sample_ids(5) == []
+    with pytest.raises(ClosedError):
+        store.sample_codes(5)
+
+
+def test_ids_of_a_batch_are_made_when_asked_for(stores):
+    with stores.create(n_bits=32, radius=3) as store:
+        store.put([Item("a", code=CODES[0]), Item(7, code=CODES[0])])
+        batch = store.search_batch(codes=CODES[:1])
+        assert "ids" not in vars(batch)
+        assert batch.ids.tolist() == [7, "a"]
+        assert batch.ids is batch.ids
+        assert repr(batch) == "BatchHits(1 query, 2 hits)"
+        assert repr(batch[0]).startswith("Hits(2 hits: Hit(id=7, distance=0")
