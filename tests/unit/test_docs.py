@@ -6,6 +6,7 @@ namespace and in an empty folder. If a block of text follows, that is what the b
 
 import ast
 import contextlib
+import importlib
 import io
 import re
 import shlex
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from hamtarget.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -132,6 +135,32 @@ def test_every_example_compiles(page):
     for block in blocks(page.read_text()):
         if block.language == "python":
             compile(block.text, f"{name(page)}:{block.line}", "exec")
+
+
+def imports(text):
+    """Return (module, name) of all that the examples of a page import from this repository."""
+    return {
+        (node.module, alias.name)
+        for block in blocks(text)
+        if block.language == "python"
+        for node in ast.walk(ast.parse(block.text))
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in ("hamtarget", "research")
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_examples_import_names_that_exist(page):
+    missing = []
+    for module, imported in sorted(imports(page.read_text())):
+        try:
+            found = importlib.import_module(module)
+            if not hasattr(found, imported):
+                missing.append(f"{module}.{imported}")
+        except MissingExtraError:
+            # Such as Spark, which `make test-spark` installs.
+            continue
+    assert missing == []
 
 
 @pytest.fixture
