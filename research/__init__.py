@@ -1,4 +1,4 @@
-"""The laboratory: the paper's tables and figures, comparators, peers, benchmarks and their results.
+"""The laboratory: tables and figures of the paper, other methods and libraries, benchmarks, trials and results.
 
-It is not part of the installed package; run it from the root of the repository: `python -m research --help`.
+It is not part of the installed package. Run it from the root of the repository: `python -m research --help`.
 """

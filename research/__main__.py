@@ -1,7 +1,7 @@
-"""`python -m research`: the tables and figures of the paper, measured anew.
+"""Measure the tables and figures of the paper anew: `python -m research`.
 
-A verb takes the folder `--out` for its results (JSON with provenance, and a picture) and, where it needs vectors, the
-folder `--data`; what it measures lives in `research.paper`, imported when the verb runs.
+Each command writes its results (JSON with provenance, and a picture) to the folder `--out`. What it measures lives in
+`research.paper`, which is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from hamtarget.cli.terminal.progress import named_progress_on_stderr, progress_o
 
 app = typer.Typer(
     cls=CommandGroup,
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Tables and figures of the paper, measured anew.",
+    help="Measure the tables and figures of the paper anew. Benchmarks and trials are modules of their own: see "
+    "research/README.md.",
 )
 
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]
-Seed = Annotated[int, typer.Option(min=0, metavar="S", help="Seed of everything that is random.")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; created if it does not exist.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="S", help="Seed of all random choices.")]
 Data = Annotated[
-    Path, typer.Option(metavar="DIR", help="Vectors: folder with base, learn and query, or an ann-benchmarks file.")
+    Path,
+    typer.Option(
+        metavar="DIR", help="Vectors: a folder with base, learn and query, or an HDF5 file of ann-benchmarks."
+    ),
 ]
-Models = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Folder in which trained models are kept; by default inside --out.")
-]
+Models = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of trained models; by default inside --out.")]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Batches that each model is trained on.")]
 
 
@@ -39,7 +42,7 @@ def figure2(
     trials: Annotated[int, typer.Option(min=1, metavar="N", help="Pairs of vectors to draw.")] = 1_000_000,
     seed: Seed = 0,
 ) -> None:
-    """Hamming distance of two random vectors at 15 degrees, against the binomial.
+    """Compare the Hamming distance of two random vectors at 15 degrees with the binomial.
 
     Writes figure2.json and figure2.png, and shows a table.
     """
@@ -57,27 +60,35 @@ def table1(
     out: Out,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Images: a packed set or a copy of ImageNet. Without it, nothing is trained."),
+        typer.Option(
+            metavar="DIR",
+            help="Images: a packed set or a copy of ImageNet. Without it, only runs in OUT/runs are scored.",
+        ),
     ] = None,
-    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the network to start from.")] = None,
+    weights: Annotated[Path | None, typer.Option(metavar="FILE", help="Weights of the network to start from.")] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,
     bits: Annotated[list[int] | None, typer.Option(help="Only codes of this length; repeatable.")] = None,
     tasks: Annotated[
         list[str] | None, typer.Option(help="Only this task: whole, unseen (classes) or mosaic; repeatable.")
     ] = None,
     setting: Annotated[
-        str, typer.Option(help="chosen; paper: HDT to the letter; swapped: its pull given to others; or all.")
+        str,
+        typer.Option(help="chosen; paper (HDT exactly as published); swapped (what HDT adds is given to others); all."),
     ] = "chosen",
-    size: Annotated[int, typer.Option(min=64, metavar="N", help="Pixels of a side that the network sees.")] = 224,
-    epochs: Annotated[float, typer.Option(metavar="E", help="How often each image is seen.")] = 6.0,
+    size: Annotated[
+        int, typer.Option(min=64, metavar="N", help="Side in pixels of the images that the network sees.")
+    ] = 224,
+    epochs: Annotated[float, typer.Option(metavar="E", help="How many times each image is seen.")] = 6.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds of the methods compared most closely.")] = 1,
-    minutes: Annotated[float | None, typer.Option(metavar="M", help="Begin no run that would end later.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Begin no run that would end after this time.")
+    ] = None,
     workers: Annotated[int, typer.Option(min=0, metavar="N", help="Processes that decode images.")] = 0,
 ) -> None:
-    """MAP@1000 of codes for images: HDT against other methods, all trained alike.
+    """Measure MAP@1000 of codes for images, by HDT and other methods, all trained alike.
 
-    Trains what is not in OUT/runs yet: half a minute a run on a GPU, an hour on a CPU. Writes table1.json and
-    table1.png, and shows the table beside the paper's.
+    Trains the runs that are not in OUT/runs yet: each takes half a minute on a GPU, an hour on a CPU. Writes
+    table1.json and table1.png, and shows the table beside the paper's.
     """
     from hamtarget.errors import InputError
     from research.paper import table1 as table
@@ -89,22 +100,22 @@ def table1(
     )
     if data is not None:
         if weights is None:
-            raise InputError("--data without --weights; expected resnet50_caffe_int8.npz, too")
+            raise InputError("--data is given without --weights; expected --weights resnet50_caffe_int8.npz, too")
         with named_progress_on_stderr() as progress:
             bench = open_bench(data, weights, size=size, workers=workers, progress=progress)
             left = table.do_missing(plan.runs(), bench, out / "runs", minutes=minutes, progress=progress)
         if left:
-            typer.echo(f"{len(left)} runs are left; call again for them.", err=True)
+            typer.echo(f"{len(left)} runs are left; run the command again for them.", err=True)
     typer.echo(text(table.write_table1(out / "runs", out)), nl=False)
 
 
 @app.command(epilog="Example: python -m research figure3 --runs results/table1/runs --out results/table1")
 def figure3(
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder `runs` that table1 has filled.")],
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder `runs` that the command table1 filled.")],
     out: Out,
     methods: Annotated[list[str] | None, typer.Option(help="Only this method; repeatable.")] = None,
 ) -> None:
-    """Precision and recall of codes for images within each Hamming radius.
+    """Measure precision and recall of codes for images within each Hamming radius.
 
     Writes figure3.json and figure3.png, and shows some radii.
     """
@@ -122,10 +133,10 @@ def table2(
     steps: Steps = 4000,
     seed: Seed = 0,
 ) -> None:
-    """Recall and cost of exact look-up with re-ranking on SIFT 1M, for three code lengths.
+    """Measure recall and cost of exact look-up with re-ranking on SIFT 1M, for three code lengths.
 
-    Trains what is not among the models yet: minutes on a GPU, hours on a CPU (fewer steps are quicker). Writes
-    table2.json, also after every model, and shows the table beside the paper's.
+    Trains the models that are missing: minutes on a GPU, hours on a CPU (fewer steps are quicker). Writes table2.json
+    after every model, and shows the table beside the paper's.
     """
     from hamtarget.datasets import open_vector_set
     from research.paper import table2 as table
@@ -145,20 +156,18 @@ def figure4(
     data: Data,
     out: Out,
     models: Models = None,
-    peers: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder in which built indexes of faiss are kept.")
-    ] = None,
+    peers: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of built indexes of faiss.")] = None,
     steps: Steps = 4000,
     lookup_steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The same of models for look-up within a radius.")
+        int | None, typer.Option(min=1, metavar="N", help="The same for models for look-up within a radius.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Timings of each search; the median counts.")] = 5,
     seed: Seed = 0,
 ) -> None:
-    """Recall on SIFT 1M against comparisons, queries a second and memory, beside faiss.
+    """Measure recall on SIFT 1M against comparisons, speed and memory, beside faiss.
 
-    Trains what is not among the models yet and builds faiss's indexes, which takes half an hour on a CPU. Writes
-    figure4.json, also after every curve, and three pictures; shows the fastest settings at a recall of .95.
+    Trains the models that are missing, and builds faiss's indexes, which takes half an hour on a CPU. Writes
+    figure4.json after every curve, and three pictures. Shows the fastest settings at a recall of .95.
     """
     from hamtarget.datasets import open_vector_set
     from research.paper import figure4 as figure

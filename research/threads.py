@@ -1,4 +1,4 @@
-"""One thread, where times are to be compared."""
+"""Compute on one thread, so that times can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch computes on one thread of the CPU."""
+    """Make torch compute on one thread of the CPU inside the `with` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,1 +1,1 @@
-"""Benchmarks: how fast, and beside whom."""
+"""Benchmarks of speed and memory, beside other libraries."""

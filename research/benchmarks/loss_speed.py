@@ -1,4 +1,4 @@
-"""Forward and backward of the loss over all pairs of a batch, against the same formula in plain autograd.
+"""Time forward and backward of the loss over all pairs of a batch, beside the same formula in plain autograd.
 
     python -m research.benchmarks.loss_speed --batch 1024 4096 8192 --out research/results/loss_speed.json
 
@@ -25,7 +25,7 @@ N_BITS, RADIUS, WEIGHT, SHARPNESS, FLOOR = 64, 2, 300.0, 4.0, 1e-6
 
 
 def plain_loss(logits: Tensor, similar: Tensor) -> Tensor:
-    """The same loss as a textbook would write it: sums of powers, differentiated by autograd."""
+    """Compute the same loss as a textbook would write it: sums of powers, differentiated by autograd."""
     soft = torch.tanh(SHARPNESS * logits)
     p = ((1 - soft @ soft.T / N_BITS) / 2).clamp(FLOOR, 1 - FLOOR)
     q = 1 - p
@@ -43,7 +43,7 @@ def plain_loss(logits: Tensor, similar: Tensor) -> Tensor:
 
 
 def batch(size: int, device: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Logits in groups of 4 that lie near each other, and which pairs are of one group."""
+    """Return logits in groups of 4 that lie near each other, and a matrix that is True for pairs of one group."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(size // 4, N_BITS, generator=generator).repeat_interleave(4, dim=0)
     logits = centres + 0.3 * torch.randn(size, N_BITS, generator=generator)
@@ -52,7 +52,7 @@ def batch(size: int, device: str, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def forward_backward(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, similar: Tensor) -> float:
-    """Seconds of one forward and backward pass."""
+    """Return the seconds of one forward and backward pass."""
     logits.grad = None
     if logits.is_cuda:
         torch.cuda.synchronize()
@@ -64,7 +64,7 @@ def forward_backward(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, s
 
 
 def peak_floats(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, similar: Tensor) -> float | None:
-    """Most memory that a pass adds to what was there, in floats of 4 bytes over b^2; None where it cannot be told."""
+    """Return the most memory that a pass adds, in floats of 4 bytes over b^2; None if it cannot be measured."""
     if not logits.is_cuda:
         return None
     logits.grad = None
@@ -76,7 +76,7 @@ def peak_floats(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, simila
 
 
 def difference(device: str, seed: int, options: dict[str, Any]) -> dict[str, float]:
-    """How far float32 on `device` is from float64 on the CPU, relative to the largest gradient and to the value."""
+    """Return the errors of float32 on `device` against float64 on the CPU, of the value and of the gradient."""
     logits, similar = batch(512, "cpu", seed)
     loss = HammingTargetLoss(N_BITS, **options)
     exact = loss(logits.double(), similar).total
@@ -91,7 +91,7 @@ def difference(device: str, seed: int, options: dict[str, Any]) -> dict[str, flo
 
 
 def measure(size: int, device: str, repeats: int, seed: int) -> dict[str, Any]:
-    """Times and memory of both versions at one batch size."""
+    """Measure time and memory of both versions at one batch size."""
     logits, similar = batch(size, device, seed)
     ours = HammingTargetLoss(N_BITS, RADIUS, dissimilar_weight=WEIGHT, sharpness=SHARPNESS)
     versions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -123,9 +123,11 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, nargs="+", default=None, help="batch sizes")
-    parser.add_argument("--repeats", type=int, default=11)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument(
+        "--repeats", type=int, default=11, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file for the results")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = arguments.batch or ([1024, 4096, 8192] if device == "cuda" else [256, 1024])

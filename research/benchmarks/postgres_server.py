@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, for tests and measurements: a new data folder, a socket, gone at the end."""
+"""Run a private PostgreSQL server for tests and measurements: a new data folder and a socket, removed at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-# PostgreSQL refuses to run as root; where tests do, the server runs as the first of these that there is.
+# PostgreSQL refuses to run as root. If the tests do, the server runs as the first of these users that exists.
 _UNPRIVILEGED = ("postgres", "nobody")
 _START_SECONDS = 60.0
 _SETTINGS = {
@@ -31,7 +31,7 @@ _SETTINGS = {
 
 
 def binaries() -> list[Path]:
-    """Folders with the programs of an installed PostgreSQL, the newest first; or what HAMTARGET_POSTGRES_BIN names."""
+    """Return folders with the programs of an installed PostgreSQL, the newest first, or HAMTARGET_POSTGRES_BIN."""
     if chosen := os.environ.get("HAMTARGET_POSTGRES_BIN"):
         return [Path(chosen)]
     folders: list[Path] = []
@@ -43,7 +43,7 @@ def binaries() -> list[Path]:
 
 
 def _version(folder: Path) -> int:
-    """The main version; 0 where it cannot be run by whom a server would run as."""
+    """Return the main version; 0 if the user that a server would run as cannot run it."""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         said = subprocess.run(
             [folder / "postgres", "--version"], user=_user(), capture_output=True, text=True, check=True, cwd="/"
@@ -53,10 +53,10 @@ def _version(folder: Path) -> int:
 
 
 def has_extension(folder: Path, name: str) -> bool:
-    """Whether the PostgreSQL whose programs are in `folder` has the extension."""
+    """Return True if the PostgreSQL whose programs are in `folder` has the extension."""
     said = subprocess.run([folder / "pg_config", "--sharedir"], capture_output=True, text=True, check=False).stdout
     shares = [Path(said.strip())] if said.strip() else []
-    # A PostgreSQL that was moved lies beside its programs.
+    # The files of a PostgreSQL that was moved lie beside its programs.
     shares += [folder.parent / "share" / "postgresql", folder.parent / "share"]
     return any((share / "extension" / f"{name}.control").is_file() for share in shares)
 
@@ -71,15 +71,15 @@ def _user() -> int | None:
 
 
 class Server:
-    """A running server; `with` ends it and removes its data.
+    """A running server. Leaving the `with` block stops it and removes its data.
 
     Attributes:
-        folder: everything of it, its socket included.
-        programs: the folder of the programs that it is run with.
+        folder: the folder of its data and its socket.
+        programs: the folder of its programs.
     """
 
     def __init__(self, programs: Path, *, settings: dict[str, str] | None = None) -> None:
-        """A new database cluster, started.
+        """Create a new database cluster and start it.
 
         Args:
             programs: one of `binaries()`.
@@ -110,17 +110,17 @@ class Server:
 
     @property
     def host(self) -> str:
-        """What libpq calls the host: the folder of the socket."""
+        """The host in the words of libpq: the folder of the socket."""
         return str(self.folder)
 
     def url(self, database: str = "postgres", *, user: str = "hamtarget", **parameters: str) -> str:
-        """How to reach a database."""
+        """Return the URL of a database."""
         pairs = {"host": self.host, **parameters}
         return f"postgresql://{user}@/{database}?{'&'.join(f'{name}={value}' for name, value in pairs.items())}"
 
     def start(self) -> None:
-        """Nothing; the server answers, perhaps after it has recovered from a crash."""
-        # What a killed server leaves may name a process number that another has by now.
+        """Start the server and wait until it answers, perhaps after it has recovered from a crash."""
+        # The file that a killed server leaves may name a process number that another process has by now.
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         with open(self.folder / "log", "ab") as log:
@@ -141,7 +141,7 @@ class Server:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """Nothing; the server and all that it started are gone at once, as after a crash."""
+        """Kill the server and all that it started at once, as in a crash."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ class Server:
             self._process = None
 
     def _children(self) -> Iterator[int]:
-        # Each process of a server leads a session of its own, so that the group's end is not theirs.
+        # Each process of a server leads a session of its own, so that killing the group does not reach them.
         marker = str(self.folder / "data").encode()
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ class Server:
                     yield int(entry.name)
 
     def close(self) -> None:
-        """Nothing; the server has ended and its data are removed."""
+        """Stop the server and remove its data."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             try:

@@ -1,9 +1,9 @@
-"""How fast a store in PostgreSQL answers, beside pgvector's HNSW: `python -m research.benchmarks.postgres_speed`.
+"""Time a store in PostgreSQL, beside HNSW of pgvector: `python -m research.benchmarks.postgres_speed`.
 
-A server of its own is started; both work on one table. Everything runs over one connection. The store's answers are
-compared with those of a `MultiIndex` before anything is timed; HNSW, which has no radius, is asked for as many
-neighbours as a query has hits on average: once as it is set by default, once as thoroughly as it takes to find nearly
-all of them, as the store does.
+A private server is started, and both methods work on one table over one connection. Before anything is timed, the
+store's answers are compared with those of a `MultiIndex`. HNSW has no radius, so it is asked for as many neighbours as
+a query has hits on average: once with its default setting, and once with the setting at which it finds nearly all of
+them, as the store does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from research.benchmarks.search_timing import in_turns
 
 N_QUERIES = 10_000
 BATCH = 1_000
-# Queries of one turn, where they are asked one at a time.
+# Queries of one turn in which they are asked one at a time.
 N_SINGLE = 500
 N_HNSW = 100
 HNSW_DEFAULT = 40
@@ -52,7 +52,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 def seconds_of(connection: Connection, *statements: str) -> float:
-    """How long statements take."""
+    """Return the seconds that statements take."""
     start = time.perf_counter()
     for statement in statements:
         connection.execute(statement)
@@ -60,7 +60,7 @@ def seconds_of(connection: Connection, *statements: str) -> float:
 
 
 def fill(store: Store, codes: NDArray[np.uint8]) -> float:
-    """Rows a second, by COPY, with all indexes in place."""
+    """Put all rows by COPY, with all indexes in place, and return the rows per second."""
     start = time.perf_counter()
     for first in range(0, len(codes), ROWS_A_PUT):
         here = slice(first, first + ROWS_A_PUT)
@@ -69,7 +69,7 @@ def fill(store: Store, codes: NDArray[np.uint8]) -> float:
 
 
 def build_trees(connection: Connection, substrings: int) -> float:
-    """Seconds for the B-trees of the substrings, built anew."""
+    """Build the B-trees of the substrings anew, and return the seconds."""
     for number in range(substrings):
         connection.execute(f"DROP INDEX items_by_substring_{number}")
     statements = [
@@ -80,7 +80,7 @@ def build_trees(connection: Connection, substrings: int) -> float:
 
 
 def nearest_by_hnsw(connection: Connection, query: str, k: int) -> list[int]:
-    """Rows that HNSW thinks are the nearest."""
+    """Return the rows that HNSW finds as the nearest."""
     found = connection.execute(
         f"SELECT row FROM items ORDER BY code <~> %s::bit({len(query)}) LIMIT {k}", [query], prepare=True
     )
@@ -88,7 +88,7 @@ def nearest_by_hnsw(connection: Connection, query: str, k: int) -> list[int]:
 
 
 def batch_by_hnsw(connection: Connection, queries: list[str], k: int) -> list[tuple[Any, ...]]:
-    """The same for many queries in one statement."""
+    """Return the same for many queries in one statement."""
     n_bits = len(queries[0])
     sql = f"""
         SELECT q.n, h.row FROM unnest(%s::bit({n_bits})[]) WITH ORDINALITY AS q(code, n) CROSS JOIN LATERAL
@@ -98,7 +98,7 @@ def batch_by_hnsw(connection: Connection, queries: list[str], k: int) -> list[tu
 
 
 def hnsw_call(connection: Connection, ef_search: int, queries: list[str], k: int, *, one: bool) -> Callable[[], object]:
-    """All of the queries, one after another or in one statement, with that setting."""
+    """Return a call that asks all queries with this setting, one after another or in one statement."""
 
     def ask() -> None:
         connection.execute(f"SET hnsw.ef_search = {ef_search}")
@@ -112,7 +112,7 @@ def hnsw_call(connection: Connection, ef_search: int, queries: list[str], k: int
 
 
 def one_by_one(search: Callable[[Any], object], queries: Any) -> Callable[[], object]:
-    """All of the queries, one after another."""
+    """Return a call that asks all queries, one after another."""
 
     def ask() -> None:
         for query in queries:
@@ -122,10 +122,10 @@ def one_by_one(search: Callable[[Any], object], queries: Any) -> Callable[[], ob
 
 
 def check(expected: BatchHits, found: BatchHits) -> BatchHits:
-    """The expected hits, if these are what was found.
+    """Return the expected hits if they equal what was found.
 
     Raises:
-        RuntimeError: they are not.
+        RuntimeError: they differ.
     """
     same = np.array_equal(expected.offsets, found.offsets) and np.array_equal(expected.ids, found.ids)
     if not same or not np.array_equal(expected.distances, found.distances):
@@ -134,7 +134,7 @@ def check(expected: BatchHits, found: BatchHits) -> BatchHits:
 
 
 def measure(server: Server, rows: int, repeats: int) -> dict[str, Any]:
-    """Everything that is measured, for JSON."""
+    """Measure everything and return it, ready for JSON."""
     code_set = recipes(rows)["L"].draw(N_QUERIES)
     codes, queries = code_set.codes, code_set.queries
     index = MultiIndex(64, RADIUS)
@@ -162,7 +162,7 @@ def measure(server: Server, rows: int, repeats: int) -> dict[str, Any]:
         calls: dict[str, tuple[int, Callable[[], object]]] = {
             "batch": (BATCH, lambda: store.search_batch(codes=queries[:BATCH])),
             "one at a time": (N_SINGLE, one_by_one(lambda query: store.search(code=query), single)),
-            # What the machine gives at best: nothing is looked up.
+            # An upper bound for this machine: a statement that looks nothing up.
             "SELECT 1": (N_SINGLE, one_by_one(lambda _: other.execute("SELECT 1", prepare=True).fetchall(), single)),
             "mirror, one at a time": (N_SINGLE, one_by_one(mirror.search, single)),
         }
@@ -211,7 +211,7 @@ def measure(server: Server, rows: int, repeats: int) -> dict[str, Any]:
 def recall(
     index: MultiIndex, queries: NDArray[np.uint8], codes: NDArray[np.uint8], found: list[list[int]], k: int
 ) -> float:
-    """Share of the k places of each query that hold a row no farther than the true k-th one."""
+    """Return the share of the k places of each query that hold a row no farther than the true k-th one."""
     nearest = index.nearest_batch(queries, k)
     right = 0
     for query, rows, last in zip(queries, found, nearest.offsets[1:].tolist(), strict=True):
@@ -221,7 +221,7 @@ def recall(
 
 
 def rates(calls: dict[str, tuple[int, Callable[[], object]]], repeats: int) -> dict[str, float]:
-    """Queries a second of each, timed in turns: by the median."""
+    """Return the queries per second of each call, timed in turns, by the median."""
     for _, call in calls.values():
         call()
     times = in_turns({name: call for name, (_, call) in calls.items()}, repeats)
@@ -231,9 +231,13 @@ def rates(calls: dict[str, tuple[int, Callable[[], object]]], repeats: int) -> d
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=Path("research/results/postgres_speed.json"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the set (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/postgres_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
     programs = [folder for folder in binaries() if has_extension(folder, "vector")] or binaries()
     with Server(programs[0], settings=_SETTINGS) as server:

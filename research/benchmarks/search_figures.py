@@ -1,4 +1,8 @@
-"""The figures that the engine must show, each with its bar, out of the results of search_speed.py."""
+"""Summarise the results of search_speed.py: each figure beside the target that was set before it was measured.
+
+A target is a speed (at least so many times a peer's) or a size (at most so many bytes). It was written down before the
+first run, so that the summary shows where the index falls short, too.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,16 @@ Results = dict[str, Any]
 
 
 def figures(results: Results) -> list[dict[str, Any]]:
-    """Every figure as a dictionary: figure, set, bar, value, met; value and met are None if it was not measured."""
+    """Return every figure as a dictionary: figure, set, target, value, met; the last two are None if not measured."""
     rows = [
-        _at_least(f"radius search against {PEER_MULTI_HASH} {_PLAIN_HASH}", name, bar, "x", _plain_ratio(results, name))
-        for name, bar in zip(_SETS, (20, 40, 40), strict=True)
+        _at_least(
+            f"radius search against {PEER_MULTI_HASH} {_PLAIN_HASH}", name, target, "x", _plain_ratio(results, name)
+        )
+        for name, target in zip(_SETS, (20, 40, 40), strict=True)
     ]
     rows += [
-        _at_least("radius search against the best exact faiss index", name, bar, "x", _best_ratio(results, name))
-        for name, bar in zip(_SETS, (20, 20, 8), strict=True)
+        _at_least("radius search against the best exact faiss index", name, target, "x", _best_ratio(results, name))
+        for name, target in zip(_SETS, (20, 20, 8), strict=True)
     ]
     scan = [_ratio(_rows(results, name, "radius_search"), _is(FLAT), _is(PEER_FLAT)) for name in _SETS]
     rows.append(_at_least(f"linear scan against {PEER_FLAT}", "worst of L, S, H", 5, "x", _worst(scan, min)))
@@ -35,34 +41,34 @@ def figures(results: Results) -> list[dict[str, Any]]:
         memory = [row["bytes_a_row"] for row in results.get("memory", []) if row["method"] == method]
         rows.append(_at_most(f"memory a row, ids are {kind}", "worst of L, S, H", 48, "bytes", _worst(memory, max)))
     rows.append(_at_least("queries a second at 10 times the rows", "L x 10", 1 / 3, "of L", _growth(results)))
-    for name, bar in (("128 bits", 8), ("256 bits", 5)):
+    for name, target in (("128 bits", 8), ("256 bits", 5)):
         value = _ratio(_rows(results, name, "radius_search"), _is(MULTI), _is(PEER_MULTI_HASH))
-        rows.append(_at_least(f"radius search against {PEER_MULTI_HASH}, best setting", name, bar, "x", value))
+        rows.append(_at_least(f"radius search against {PEER_MULTI_HASH}, best setting", name, target, "x", value))
     one = results.get("one_query", {}).get(MULTI, {}).get("median_us")
     rows.append(_at_most("one query at a time, median", "S", 8, "us", one))
     return rows
 
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
-    """The figures as lines of text."""
-    lines = [f"{'figure':<66} {'set':<17} {'bar':>14} {'value':>9}  met"]
+    """Return the figures as lines of text."""
+    lines = [f"{'figure':<66} {'set':<17} {'target':>14} {'value':>9}  met"]
     for row in rows:
         sign = ">=" if row["better"] == "more" else "<="
-        bar = f"{sign} {row['bar']:.3g} {row['unit']}"
+        wanted = f"{sign} {row['target']:.3g} {row['unit']}"
         value = "-" if row["value"] is None else f"{row['value']:.3g}"
         met = {None: "not measured", True: "yes", False: "NO"}[row["met"]]
-        lines.append(f"{row['figure']:<66} {row['set']:<17} {bar:>14} {value:>9}  {met}")
+        lines.append(f"{row['figure']:<66} {row['set']:<17} {wanted:>14} {value:>9}  {met}")
     return "\n".join(lines)
 
 
-def _at_least(figure: str, of: str, bar: float, unit: str, value: float | None) -> dict[str, Any]:
-    met = None if value is None else value >= bar
-    return {"figure": figure, "set": of, "bar": bar, "better": "more", "unit": unit, "value": value, "met": met}
+def _at_least(figure: str, of: str, target: float, unit: str, value: float | None) -> dict[str, Any]:
+    met = None if value is None else value >= target
+    return {"figure": figure, "set": of, "target": target, "better": "more", "unit": unit, "value": value, "met": met}
 
 
-def _at_most(figure: str, of: str, bar: float, unit: str, value: float | None) -> dict[str, Any]:
-    met = None if value is None else value <= bar
-    return {"figure": figure, "set": of, "bar": bar, "better": "less", "unit": unit, "value": value, "met": met}
+def _at_most(figure: str, of: str, target: float, unit: str, value: float | None) -> dict[str, Any]:
+    met = None if value is None else value <= target
+    return {"figure": figure, "set": of, "target": target, "better": "less", "unit": unit, "value": value, "met": met}
 
 
 def _rows(results: Results, name: str, kind: str) -> list[dict[str, Any]]:
@@ -75,7 +81,7 @@ def _is(name: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def _speed(rows: list[dict[str, Any]], wanted: Callable[[dict[str, Any]], bool]) -> float | None:
-    """Most queries a second of the wanted rows. Of our own there is one more with random ids, which does not count."""
+    """Return the most queries per second of the wanted rows. Our own row with random ids does not count."""
     speeds = [row["queries_per_second"] for row in rows if wanted(row) and row["setting"] != "random ids"]
     return max(speeds, default=None)
 

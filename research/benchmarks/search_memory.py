@@ -1,4 +1,4 @@
-"""Memory that an index keeps: what a fresh process has grown by once the index is built and its input is gone.
+"""Measure the memory of an index: the growth of a new process once the index is built and its input is gone.
 
 Run by search_speed.py, once for each index:
 
@@ -7,6 +7,7 @@ Run by search_speed.py, once for each index:
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import json
@@ -27,10 +28,12 @@ _SECONDS = 300
 
 
 def measure(method: str, set_name: str, n_rows: int) -> dict[str, Any]:
-    """Bytes a row that `method` keeps of a generated set, and the most it took while building, in a new process.
+    """Return the bytes per row that `method` keeps of a generated set, and the most it took while building.
+
+    The measurement runs in a new process.
 
     Raises:
-        RuntimeError: the process failed; says how.
+        RuntimeError: the process failed.
     """
     command = [sys.executable, "-m", "research.benchmarks.search_memory", method, set_name, str(n_rows)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_SECONDS)
@@ -47,7 +50,7 @@ def _method(name: str) -> Method:
 
 
 def _resident(field: str) -> int:
-    """Bytes of VmRSS or VmHWM, the present or the highest size of this process in memory."""
+    """Return the bytes of VmRSS or VmHWM: the present or the highest size of this process in memory."""
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
@@ -55,14 +58,14 @@ def _resident(field: str) -> int:
 
 
 def _settle() -> None:
-    """Give back to the system what nobody uses."""
+    """Give unused memory back to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 
 
 def _grow(name: str, set_name: str, n_rows: int) -> dict[str, Any]:
     method = _method(name)
-    # Whatever the libraries allocate once is there before the first measure.
+    # What the libraries allocate once is allocated before the first measurement.
     warm = recipes(1_000)[set_name].draw(10)
     method.build(warm.codes, np.arange(len(warm.codes)))
     method.search(warm.queries, warm.radius)
@@ -89,5 +92,15 @@ def _grow(name: str, set_name: str, n_rows: int) -> dict[str, Any]:
     return {"method": name, "set": set_name, **result, "own_account_bytes_a_row": own / n_rows if own else None}
 
 
+def main() -> None:
+    """Measure one index in this process, and print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method", choices=[*METHODS, *PEERS])
+    parser.add_argument("set", choices=list(recipes(1)))
+    parser.add_argument("rows", type=int)
+    arguments = parser.parse_args()
+    print(json.dumps(_grow(arguments.method, arguments.set, arguments.rows)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(_grow(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
+    main()

@@ -1,4 +1,4 @@
-"""hamtarget and other libraries behind one small interface, each with one thread and through its Python API."""
+"""Put hamtarget and other libraries behind one small interface, each with one thread and through its Python API."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 IVF_CELLS = 1024
 IVF_TRAINING_ROWS = 100_000
-# Candidates kept while a row is linked into a graph: the default of faiss. That of usearch is thrice that, and takes
-# minutes.
+# Candidates kept while a row is linked into a graph: the default of faiss. The default of usearch is three times as
+# many, and takes minutes.
 GRAPH_BUILD_BREADTH = 40
 
 
 def random_ids(n_rows: int) -> NDArray[np.int64]:
-    """Different ids of 63 bits in no order."""
+    """Return different ids of 63 bits in no order."""
     # An odd factor permutes the numbers below 2^63.
     return np.arange(n_rows, dtype=np.int64) * 0x5851F42D4C957F2D & 0x7FFFFFFFFFFFFFFF
 
 
 def library(name: str) -> Any:
-    """The module, if it is installed; faiss is held to one thread.
+    """Return the module if it is installed. faiss is limited to one thread.
 
     Raises:
-        ImportError: it is not there; `make bench-search` installs it.
+        ImportError: it is not installed; `make bench-search` installs it.
     """
     module = importlib.import_module(name)
     if name == "faiss":
@@ -44,7 +44,7 @@ def library(name: str) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Version of each library that is compared, and the instructions that ours and faiss use."""
+    """Return the version of each library that is compared, and the CPU instructions that ours and faiss use."""
     found = {name: metadata.version(name) for name in ("faiss-cpu", "usearch", "matplotlib")}
     return found | {"hamtarget kernel": kernels()[0], "faiss options": library("faiss").get_compile_options().strip()}
 
@@ -53,11 +53,11 @@ class Method(ABC):
     """An index of one library at one setting.
 
     Attributes:
-        name: of the library and its index.
-        setting: what tells it from other settings of the same index.
-        exact: whether it finds every hit and no other.
-        index: the library's own, once built.
-        most_queries: a batch is cut to its first so many queries, where more would take minutes.
+        name: name of the library and its index.
+        setting: the setting, which tells it from others of the same index.
+        exact: True if it finds every hit and no other.
+        index: the library's own index, once built.
+        most_queries: longest batch; more queries would take minutes.
     """
 
     name: str
@@ -70,28 +70,28 @@ class Method(ABC):
         self.n_bits = n_bits
 
     def __str__(self) -> str:
-        """Name and setting."""
+        """Return the name and the setting."""
         return f"{self.name} {self.setting}".rstrip()
 
     @abstractmethod
     def build(self, codes: Codes, ids: NDArray[np.int64]) -> None:
-        """Replace what the index holds by these codes; most peers know no ids but row numbers."""
+        """Replace the content of the index by these codes. Most peers have no ids but row numbers."""
 
     def rows(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Row numbers of the ids that a search gave."""
+        """Return the row numbers of the ids that a search returned."""
         return ids.astype(np.int64, copy=False)
 
     def search(self, queries: Codes, radius: int) -> Found:
-        """Every hit within `radius`."""
+        """Return every hit within `radius`."""
         raise NotImplementedError(f"{self} has no radius search")
 
     def nearest(self, queries: Codes, k: int) -> Found:
-        """The `k` nearest of each query."""
+        """Return the `k` nearest of each query."""
         raise NotImplementedError(f"{self} has no nearest")
 
 
 class OurMultiIndex(Method):
-    """`hamtarget.search.MultiIndex` as it comes, no setting but the radius it is made for."""
+    """`hamtarget.search.MultiIndex` with its defaults; the only setting is its radius."""
 
     name = "hamtarget MultiIndex"
 
@@ -105,16 +105,16 @@ class OurMultiIndex(Method):
         self.index.add(ids, codes)
 
     def search(self, queries: Codes, radius: int) -> Found:
-        """Every hit within `radius`, by distance and id."""
+        """Return every hit within `radius`, by distance and id."""
         return _parts(self.index.search_batch(queries, radius, threads=1))
 
     def nearest(self, queries: Codes, k: int) -> Found:
-        """The `k` nearest, by distance and id."""
+        """Return the `k` nearest, by distance and id."""
         return _parts(self.index.nearest_batch(queries, k, threads=1))
 
 
 class OurMultiIndexWithIds(OurMultiIndex):
-    """The same with ids that are any 63-bit numbers, in no order: other libraries know only row numbers."""
+    """The same index with ids that are any 63-bit numbers, in no order. Other libraries have row numbers only."""
 
     setting = "random ids"
 
@@ -124,7 +124,7 @@ class OurMultiIndexWithIds(OurMultiIndex):
         super().build(codes, self.ids)
 
     def rows(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Row numbers of the ids that a search gave."""
+        """Return the row numbers of the ids that a search returned."""
         order = np.argsort(self.ids)
         return order[np.searchsorted(self.ids, ids, sorter=order)]
 
@@ -141,16 +141,16 @@ class OurFlatIndex(Method):
         self.index.add(ids, codes)
 
     def search(self, queries: Codes, radius: int) -> Found:
-        """Every hit within `radius`, by distance and id."""
+        """Return every hit within `radius`, by distance and id."""
         return _parts(self.index.search_batch(queries, radius, threads=1))
 
     def nearest(self, queries: Codes, k: int) -> Found:
-        """The `k` nearest, by distance and id."""
+        """Return the `k` nearest, by distance and id."""
         return _parts(self.index.nearest_batch(queries, k, threads=1))
 
 
 class Faiss(Method):
-    """What the binary indexes of faiss share."""
+    """The common part of faiss's binary indexes."""
 
     def __init__(self, n_bits: int) -> None:
         super().__init__(n_bits)
@@ -158,20 +158,20 @@ class Faiss(Method):
 
     @abstractmethod
     def empty(self) -> Any:
-        """An index without rows."""
+        """Return an index without rows."""
 
     def build(self, codes: Codes, ids: NDArray[np.int64]) -> None:
-        """Replace the index by one of these rows; its ids are row numbers."""
+        """Replace the index by one of these rows. Its ids are row numbers."""
         self.index = self.empty()
         self.index.add(codes)
 
     def search(self, queries: Codes, radius: int) -> Found:
-        """Every hit within `radius`, in no order. The radius of faiss is strict: it keeps distances below it."""
+        """Return every hit within `radius`, in no order. The radius of faiss is strict: it keeps distances below it."""
         offsets, distances, ids = self.index.range_search(queries, radius + 1)
         return offsets, ids, distances
 
     def nearest(self, queries: Codes, k: int) -> Found:
-        """The `k` nearest by distance, equal ones in no order."""
+        """Return the `k` nearest by distance, equal ones in no order."""
         distances, ids = self.index.search(queries, k)
         return np.arange(0, len(queries) * k + 1, k), ids.ravel(), distances.ravel()
 
@@ -188,7 +188,7 @@ class FaissFlat(Faiss):
         self.setting = "" if heap else "without heap"
 
     def empty(self) -> Any:
-        """An index without rows."""
+        """Return an index without rows."""
         index = self.faiss.IndexBinaryFlat(self.n_bits)
         index.use_heap = self.heap
         return index
@@ -208,7 +208,7 @@ class FaissMultiHash(Faiss):
         self.setting = f"{hashes}x{bits}" + (f" nflip {flips}" if flips else "")
 
     def empty(self) -> Any:
-        """An index without rows."""
+        """Return an index without rows."""
         index = self.faiss.IndexBinaryMultiHash(self.n_bits, self.hashes, self.bits)
         index.nflip = self.flips
         return index
@@ -225,7 +225,7 @@ class FaissHash(Faiss):
         self.setting = f"b {bits} nflip {flips}"
 
     def empty(self) -> Any:
-        """An index without rows."""
+        """Return an index without rows."""
         index = self.faiss.IndexBinaryHash(self.n_bits, self.bits)
         index.nflip = self.flips
         return index
@@ -243,7 +243,7 @@ class FaissIVF(Faiss):
         self.setting = f"{IVF_CELLS} cells, nprobe {probes}"
 
     def empty(self) -> Any:
-        """An index without rows, not trained."""
+        """Return an index that has no rows and is not trained."""
         # The inverted file does not keep its quantizer alive.
         self.quantizer = self.faiss.IndexBinaryFlat(self.n_bits)
         index = self.faiss.IndexBinaryIVF(self.quantizer, self.n_bits, IVF_CELLS)
@@ -258,7 +258,7 @@ class FaissIVF(Faiss):
 
 
 class FaissHNSW(Faiss):
-    """A navigable graph; searched with one thread, but built with every core (building takes a minute)."""
+    """A navigable graph, searched with one thread, but built with every core, since that takes a minute."""
 
     name = "faiss IndexBinaryHNSW"
     exact = False
@@ -269,7 +269,7 @@ class FaissHNSW(Faiss):
         self.setting = f"M {links}, efSearch {breadth}"
 
     def empty(self) -> Any:
-        """An index without rows."""
+        """Return an index without rows."""
         index = self.faiss.IndexBinaryHNSW(self.n_bits, self.links)
         index.hnsw.efConstruction = GRAPH_BUILD_BREADTH
         index.hnsw.efSearch = self.breadth
@@ -285,7 +285,7 @@ class FaissHNSW(Faiss):
 
 
 class Usearch(Method):
-    """A navigable graph over bits, or, if `exact`, a scan of its rows; searched with one thread, built with all."""
+    """A navigable graph over bits or, if `exact`, a scan of its rows; searched with one thread, built with all."""
 
     name = "usearch b1"
 
@@ -309,13 +309,13 @@ class Usearch(Method):
         self.index.add(ids, codes, threads=os.cpu_count() or 1)
 
     def nearest(self, queries: Codes, k: int) -> Found:
-        """The `k` nearest that it finds, by distance."""
+        """Return the `k` nearest that it finds, by distance."""
         found = self.index.search(queries, k, threads=1, exact=self.exact)
         return np.arange(0, len(queries) * k + 1, k), found.keys.ravel(), found.distances.ravel()
 
 
 def exact_settings(n_bits: int, radius: int) -> list[Faiss]:
-    """Settings of the faiss hash indexes that are exact at `radius`, of which the best is looked for."""
+    """Return the settings of faiss's hash indexes that are exact at `radius`, to find the fastest of them."""
     settings: list[Faiss] = []
     for flips in (0, 1):
         hashes = radius // (flips + 1) + 1
@@ -323,7 +323,7 @@ def exact_settings(n_bits: int, radius: int) -> list[Faiss]:
         # At a million rows, tables of fewer than 14 bits were never the best; b up to 64 fits a word of faiss.
         lengths = {longest, *(bits for bits in (14, 16, 18, 20, 24, 28, 32) if bits < longest)}
         settings += [FaissMultiHash(n_bits, hashes=hashes, bits=bits, flips=flips) for bits in sorted(lengths)]
-    # The number of buckets to look at grows as bits^flips: hopeless beyond a radius of 2 or 3.
+    # The number of buckets to look at grows as bits^flips: too many beyond a radius of 2 or 3.
     if radius <= 3:
         settings += [FaissHash(n_bits, bits=bits, flips=radius) for bits in (8, 10, 12, 14, 16, 18, 20, 22, 24)]
     return settings

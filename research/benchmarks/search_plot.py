@@ -1,12 +1,14 @@
-"""The picture of a run: queries a second of each method on each set.
+"""Draw the queries per second of each method on each set.
 
-python -m research.benchmarks.search_plot research/results/search_speed.json
+    python -m research.benchmarks.search_plot research/results/search_speed.json
+
+The picture is written beside the file of results.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-# Ours in strong colours, peers in pale ones; a scan is grey in both.
+# Our indexes have strong colours, peers pale ones; scans are grey.
 _COLOURS = {
     "hamtarget MultiIndex": "#0b6e4f",
     "faiss IndexBinaryMultiHash": "#e8a33d",
@@ -29,7 +31,7 @@ _COLOURS = {
     "usearch b1": "#c07aa5",
 }
 _EXACT = tuple(_COLOURS)[:5]
-# A file has its keys sorted.
+# The order of the sets in the picture; the keys of a file are sorted.
 _SETS = ("SIFT ITQ", "SIFT LSH", "L", "S", "H", "L x 10", "128 bits", "256 bits")
 
 
@@ -53,7 +55,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 
 def _bars(axes: Axes, sets: dict[str, Any], kind: str, methods: tuple[str, ...] | list[str]) -> None:
-    """Groups of bars, one group for each set, one bar for each method at its best setting."""
+    """Draw a group of columns for each set, one column for each method at its best setting."""
     width = 0.8 / len(methods)
     for place, method in enumerate(methods):
         for group, found in enumerate(sets.values()):
@@ -73,7 +75,7 @@ def _bars(axes: Axes, sets: dict[str, Any], kind: str, methods: tuple[str, ...] 
 
 
 def _recalls(axes: Axes, found: dict[str, Any]) -> None:
-    """One bar for each index that finds the k nearest, exactly or not, with its recall."""
+    """Draw a column for each index that finds the k nearest, exactly or not, with its recall."""
     rows = sorted(found["rows"], key=lambda row: float(row["queries_per_second"]))
     for place, row in enumerate(rows):
         axes.barh(place, row["queries_per_second"], 0.7, color=_COLOURS[row["method"]])
@@ -88,7 +90,7 @@ def _recalls(axes: Axes, found: dict[str, Any]) -> None:
 
 
 def _logarithmic(axes: Axes, direction: str, *, margin: float) -> None:
-    """A log scale with room for labels beyond the longest bar, and short numbers."""
+    """Set a log scale with room for labels beyond the longest column, and short numbers."""
     formatter = FuncFormatter(lambda value, _: _short(value))
     if direction == "y":
         axes.set_yscale("log")
@@ -119,6 +121,13 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-if __name__ == "__main__":
-    source = Path(sys.argv[1])
+def main() -> None:
+    """Draw a file of results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the file that search_speed.py wrote")
+    source: Path = parser.parse_args().results
     plot(json.loads(source.read_text(encoding="utf-8")), source.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

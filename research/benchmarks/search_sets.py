@@ -1,4 +1,4 @@
-"""Codes to search: clustered sets that are generated from a seed, and codes of real SIFT descriptors."""
+"""Make codes to search: clustered sets that are generated from a seed, and codes of real SIFT descriptors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hamtarget.encoders.itq import ITQ
 from hamtarget.encoders.lsh import LSH
 from hamtarget.search.planning import measured_candidates
 
-# Rows are drawn so many at a time: noise takes 4 bytes a bit.
+# Rows drawn at a time: noise takes 4 bytes for each bit.
 _ROWS_AT_A_TIME = 250_000
-# Candidates are counted for so many queries: about a millisecond each.
+# Queries whose candidates are counted, at about a millisecond each.
 _QUERIES_COUNTED = 2_000
 
 
 @dataclass(frozen=True, eq=False)
 class CodeSet:
-    """Codes to store and codes to look for, with how they were made."""
+    """Codes to store and codes to look for, with their origin."""
 
     name: str
     n_bits: int
@@ -33,7 +33,7 @@ class CodeSet:
     origin: dict[str, Any]
 
     def describe(self) -> dict[str, Any]:
-        """What a query of this set reads and finds, measured; ready for JSON."""
+        """Measure what a query of this set reads and finds; ready for JSON."""
         counted = self.queries[:_QUERIES_COUNTED]
         found = measured_candidates(counted, self.codes, n_bits=self.n_bits, radius=self.radius)
         return {
@@ -60,18 +60,18 @@ class Clusters:
     n_bits: int
     radius: int
     cluster_size: float
-    """Rows of a cluster, on average."""
+    """Mean number of rows of a cluster."""
     flip: float
     """Probability with which each bit of a row or query differs from its centre."""
     bias: float = 0.0
     """Spread of the bits' thresholds in standard deviations: above 0, some bits are mostly 1, some mostly 0."""
     correlation: float = 0.0
-    """Share of the centres' variance that all bits have in common, in `factors` directions."""
+    """Share of the variance of the centres that all bits have in common, in `factors` directions."""
     factors: int = 4
     seed: int = 0
 
     def draw(self, n_queries: int) -> CodeSet:
-        """The codes and the queries of this recipe."""
+        """Return the codes and the queries of this recipe."""
         random = np.random.default_rng(self.seed)
         centres = self._centres(random)
         codes = self._around(centres, self.n_rows, random)
@@ -102,8 +102,10 @@ class Clusters:
 
 
 def recipes(n_rows: int) -> dict[str, Clusters]:
-    """The generated sets by name, tuned at 1,000,000 rows to the candidates and hits that docs/search-benchmark.md
-    states; `n_rows` is for all but the ten times larger one.
+    """Return the generated sets by name.
+
+    At 1,000,000 rows they have the candidates and hits that docs/search-benchmark.md states. Every set has `n_rows`
+    rows, except the one that has ten times as many.
     """
     light = Clusters("L", n_rows, 64, 2, cluster_size=91, flip=0.034, seed=1)
     found = [
@@ -118,13 +120,13 @@ def recipes(n_rows: int) -> dict[str, Clusters]:
 
 
 def data_folder() -> Path:
-    """Where real data lie: HAMTARGET_DATA, or shared/data beside the repository."""
+    """Return the folder of real data: HAMTARGET_DATA, or shared/data beside the repository."""
     repository = Path(__file__).resolve().parents[2]
     return Path(os.environ.get("HAMTARGET_DATA", repository.parent / "shared" / "data"))
 
 
 def sift_sets(n_rows: int, n_queries: int, *, seed: int) -> list[CodeSet]:
-    """64-bit ITQ and LSH codes of SIFT descriptors, fitted to the learning set.
+    """Return 64-bit ITQ and LSH codes of SIFT descriptors, fitted to the learning set.
 
     Raises:
         FileNotFoundError: the descriptors are not in `data_folder()`.

@@ -1,11 +1,11 @@
-"""Speed and memory of exact search within a radius, against faiss and usearch, on the same codes in the same run.
+"""Measure speed and memory of exact search within a radius, beside faiss and usearch, on the same codes.
 
     make bench-search
     python -m research.benchmarks.search_speed --rows 1000000 --out research/results/search_speed.json
 
-One thread everywhere. Exact methods must find the same hits before anything is timed; then all are timed in turns and
-the median of the repeats counts. docs/search-benchmark.md says what is measured and how. With fewer rows or sets than
-by default the run is a trial, and its figures do not count.
+Every method uses one thread. Exact methods must find the same hits before anything is timed. Then all are timed in
+turns, and the median of the repeats counts. docs/search-benchmark.md says what is measured and how. A run with fewer
+rows or sets than the defaults is a trial, and its figures do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Before numpy is imported: the linear algebra of ITQ is not to use more threads than the searches.
+# Set before numpy is imported, so that the linear algebra of ITQ uses no more threads than the searches.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -49,16 +49,16 @@ from research.benchmarks.search_timing import build_race, in_turns, nearest_race
 
 N_QUERIES = 10_000
 K = 100
-# The best setting of faiss is looked for with so many queries; one that is far behind after the first gets no more.
+# Queries by which the best setting of faiss is found. A setting that is far behind after the first ones gets no more.
 _SWEEP_QUERIES, _SWEEP_FIRST, _FAR_BEHIND = 2_000, 200, 2.0
-# A machine whose cores do more than this (in the last minute) is not quiet.
+# A machine with a higher load in the last minute is not idle.
 _IDLE_LOAD = 0.5
 _GENERATED = ("L", "S", "H", "L x 10", "128 bits", "256 bits")
 _PLAIN_SETS = ("L", "S", "H")
 
 
 class Run:
-    """One run of the benchmark: its results so far, and progress on the terminal."""
+    """One run of the benchmark: its results so far, and its progress on the terminal."""
 
     def __init__(self, *, n_rows: int, repeats: int, seed: int) -> None:
         self.n_rows, self.repeats, self.seed = n_rows, repeats, seed
@@ -66,10 +66,10 @@ class Run:
         self._start = time.perf_counter()
         self._load = os.getloadavg()[0]
         if self._load > _IDLE_LOAD:
-            self.say(f"WARNING: other work keeps {self._load:.1f} cores busy: times measured now say little")
+            self.say(f"WARNING: other work keeps {self._load:.1f} cores busy: the times of this run are not reliable")
 
     def save(self, path: Path) -> None:
-        """Write what there is so far."""
+        """Write the results so far."""
         origin = provenance(seed=self.seed)
         origin["versions"] |= versions()
         setting = {"repeats": self.repeats, "threads": 1, "batch": N_QUERIES, "k": K, "n_rows": self.n_rows}
@@ -85,12 +85,12 @@ class Run:
         print(f"[{self._seconds():5.0f} s] {text}", flush=True)
 
     def skip(self, what: str, why: str) -> None:
-        """Note, loudly, that something was not measured."""
+        """Record and print that something was not measured."""
         self.results["skipped"].append({"what": what, "why": why})
         self.say(f"SKIPPED {what}: {why}")
 
     def measure_set(self, code_set: CodeSet) -> None:
-        """Everything that is measured on one set."""
+        """Measure everything on one set."""
         found = self.results["sets"][code_set.name] = code_set.describe()
         self.say(
             f"{code_set.name}: {len(code_set.codes):,} x {code_set.n_bits} bits, radius {code_set.radius}: "
@@ -122,7 +122,7 @@ class Run:
                 self.say(f"build  {row['method']} {row['setting']}: {row['rows_per_second']:,.0f} rows/s")
 
     def best_peers(self, code_set: CodeSet) -> tuple[list[Faiss], list[dict[str, Any]]]:
-        """The plain multi-hash, and the fastest setting of each exact hash index of faiss; and all that was tried."""
+        """Return the plain multi-hash and the fastest setting of each exact hash index of faiss, and all tried ones."""
         ids = np.arange(len(code_set.codes))
         queries = code_set.queries[:_SWEEP_QUERIES]
         tried: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ class Run:
         return list(peers.values()), tried
 
     def one_query(self, code_set: CodeSet, methods: list[Method]) -> None:
-        """One query at a time from Python, ours and the plain multi-hash."""
+        """Time one query at a time from Python, by our index and by the plain multi-hash."""
         ours, plain = methods[0], next(method for method in methods if method.setting == "3x21")
         assert isinstance(ours, OurMultiIndex)
         assert isinstance(plain, Faiss)
@@ -164,7 +164,7 @@ class Run:
             self.say(f"one query  {name}: median {row['median_us']:.2f} us, p99 {row['p99_us']:.2f} us")
 
     def growth(self, small: CodeSet, large: CodeSet) -> None:
-        """Queries a second of our index with `large` and with `small`, timed in turns."""
+        """Time our index with `large` and with `small`, in turns."""
         indexes = {}
         for code_set in (small, large):
             indexes[code_set.name] = OurMultiIndex(code_set.n_bits, code_set.radius)
@@ -181,7 +181,7 @@ class Run:
         }
 
     def approximate(self, code_set: CodeSet) -> None:
-        """The k nearest by indexes that may miss some, beside exact ones."""
+        """Time the k nearest by indexes that may miss some, beside exact ones."""
         ids = np.arange(len(code_set.codes))
         scan, graph = (Usearch(code_set.n_bits, links=16, breadth=128, exact=exact) for exact in (True, False))
         inverted = [FaissIVF(code_set.n_bits, probes=probes) for probes in (8, 32)]
@@ -200,7 +200,7 @@ class Run:
         self.say_rows(found["rows"])
 
     def memory(self) -> None:
-        """Bytes a row of each index, each in a process of its own."""
+        """Measure the bytes per row of each index, each in a process of its own."""
         self.results["memory"] = []
         for name in _PLAIN_SETS:
             for method in (*search_memory.METHODS, *search_memory.PEERS):
@@ -217,14 +217,14 @@ class Run:
 
 
 def sweep_settings(code_set: CodeSet) -> list[Faiss]:
-    """Settings of faiss to try on a set: all that can be the best, or, where tables are huge, a few."""
+    """Return the settings of faiss to try on a set: all that can be the best or, for huge tables, a few."""
     if code_set.name == "L x 10":
         return [FaissMultiHash(64, hashes=3, bits=21), FaissHash(64, bits=24, flips=2)]
     return exact_settings(code_set.n_bits, code_set.radius)
 
 
 def huge_pages() -> str | None:
-    """What Linux says of transparent huge pages, which speed up random reads of memory."""
+    """Return what Linux says about transparent huge pages, which speed up random reads of memory."""
     try:
         return Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text(encoding="utf-8").strip()
     except OSError:
@@ -235,13 +235,25 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of a set")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--sets", nargs="*", default=["SIFT", *_GENERATED], choices=["SIFT", *_GENERATED])
-    parser.add_argument("--skip", nargs="*", default=[], choices=["memory", "approximate"])
-    parser.add_argument("--seed", type=int, default=0, help="of the SIFT encoders; the generated sets have their own")
-    parser.add_argument("--out", type=Path, default=Path("research/results/search_speed.json"))
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sets",
+        nargs="*",
+        default=["SIFT", *_GENERATED],
+        choices=["SIFT", *_GENERATED],
+        help="only these sets of codes",
+    )
+    parser.add_argument("--skip", nargs="*", default=[], choices=["memory", "approximate"], help="parts to leave out")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the SIFT encoders; the generated sets have their own"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/search_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
-    # Fails at once, rather than minutes later, where a peer is not installed.
+    # If a peer is not installed, this fails at once instead of minutes later.
     library("faiss"), library("usearch.index")
 
     run = Run(n_rows=arguments.rows, repeats=arguments.repeats, seed=arguments.seed)
@@ -270,7 +282,8 @@ def main() -> None:
     plot(run.results, arguments.out.with_suffix(".png"))
     rows = figures(run.results)
     print(table(rows))
-    print(f"{sum(row['met'] is True for row in rows)} of {len(rows)} bars met")
+    met = sum(row["met"] is True for row in rows)
+    print(f"{met} of {len(rows)} targets met (a target was set before its figure was first measured)")
     run.say(f"wrote {arguments.out.name} and {arguments.out.with_suffix('.png').name}")
 
 

@@ -1,4 +1,4 @@
-"""Fair timing of searches: exact results are compared first, then all are timed in turns, the median counts."""
+"""Time searches fairly: compare exact results first, then time all methods in turns and take the median."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from research.benchmarks.search_methods import Found, Method
 from research.benchmarks.search_sets import CodeSet
 
-# A repeat of one method is to take at most about so long; slower methods get the first queries of the batch.
+# A repeat of one method takes at most about this long. Slower methods get the first queries of the batch.
 _SECONDS_A_REPEAT = 4.0
 _BATCHES = (10_000, 5_000, 2_000, 1_000, 500, 200, 100)
 _TRIAL_QUERIES = 100
-# A short call is timed again and again within its turn: a moment's disturbance then cannot decide the median.
+# A short call is timed repeatedly within its turn, so that a short disturbance cannot decide the median.
 _SECONDS_A_TURN = 0.1
 
 Search = Callable[[NDArray[np.uint8]], Found]
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """How long a call takes; its result is freed after the clock stopped."""
+    """Return the seconds that a call takes. Its result is freed after the clock has stopped."""
     start = time.perf_counter()
     result = call()
     took = time.perf_counter() - start
@@ -34,7 +34,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def in_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of every call, A B C A B C ..., so that a slow moment of the machine does not hit one of them alone.
+    """Return the seconds of every call, called in turns A B C A B C ..., so that a slow moment does not hit one alone.
 
     There are `repeats` turns of one call each, or, for short calls, of several.
     """
@@ -49,7 +49,7 @@ def in_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def batch_size(search: Search, queries: NDArray[np.uint8], most: int) -> int:
-    """How many of the queries one repeat can take."""
+    """Return how many of the queries one repeat can take."""
     trial = queries[:_TRIAL_QUERIES]
     search(trial)
     each = seconds(lambda: search(trial)) / max(1, len(trial))
@@ -59,7 +59,7 @@ def batch_size(search: Search, queries: NDArray[np.uint8], most: int) -> int:
 
 
 def canonical(method: Method, found: Found, n_queries: int) -> NDArray[np.int64]:
-    """Query, row and distance of each hit of the first `n_queries` queries as one number, ascending."""
+    """Return query, row and distance of each hit of the first `n_queries` queries as one number, ascending."""
     offsets, ids, distances = found
     bounds = offsets[: n_queries + 1].astype(np.int64)
     n_hits = int(bounds[-1])
@@ -70,10 +70,10 @@ def canonical(method: Method, found: Found, n_queries: int) -> NDArray[np.int64]
 
 
 def check_equal(found: Mapping[str, tuple[Method, Found]]) -> int:
-    """Number of hits that all methods agree on, over the queries that all of them were given.
+    """Return the number of hits that all methods agree on, over the queries that all of them were given.
 
     Raises:
-        RuntimeError: two methods differ; says which, and the first query they differ in.
+        RuntimeError: two methods differ. The error names them and the first query in which they differ.
     """
     n_queries = min(len(offsets) - 1 for _, (offsets, _, _) in found.values())
     names = list(found)
@@ -96,7 +96,7 @@ def race(
     sizes: Mapping[str, int],
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Queries a second of each method; `searches` and `sizes` hold its search and its batch by name. Ready for JSON."""
+    """Return the queries per second of each method, ready for JSON. `searches` and `sizes` are by the method's name."""
     calls = {str(method): partial(searches[str(method)], queries[: sizes[str(method)]]) for method in methods}
     times = in_turns(calls, repeats)
     result = []
@@ -118,7 +118,7 @@ def radius_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> d
     reference = methods[0]
     wanted = searches[str(reference)](code_set.queries[: sizes[str(reference)]])
     compared = {}
-    # Two at a time, over all that both were given: a scan must not cut what the fast ones are compared on.
+    # Compared in pairs, over all queries that both were given, so that a slow scan does not limit the others.
     for method in methods[1:]:
         found = searches[str(method)](code_set.queries[: sizes[str(method)]])
         n_hits = check_equal({str(reference): (reference, wanted), str(method): (method, found)})
@@ -129,10 +129,10 @@ def radius_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> d
 
 
 def nearest_race(code_set: CodeSet, methods: Sequence[Method], k: int, repeats: int) -> dict[str, Any]:
-    """Time the k nearest; the distances of exact methods are compared first, others get a recall.
+    """Time the k nearest, after comparing the distances of exact methods and measuring the recall of others.
 
-    A found row counts for the recall if it is no farther than the true k-th: which of equally far ones is found does
-    not matter.
+    A found row counts for the recall if it is no farther than the true k-th one. It does not matter which of equally
+    far rows is found.
 
     Raises:
         RuntimeError: two exact methods find different distances.
@@ -155,7 +155,7 @@ def nearest_race(code_set: CodeSet, methods: Sequence[Method], k: int, repeats: 
 
 
 def build_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> list[dict[str, Any]]:
-    """Rows a second from an empty index to the first answer: whatever is put off until a search counts."""
+    """Return the rows per second from an empty index to the first answer: what is put off until a search counts."""
     ids = np.arange(len(code_set.codes))
 
     def ready(method: Method) -> Found:
@@ -165,7 +165,7 @@ def build_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> li
     times: dict[str, list[float]] = {str(method): [] for method in methods}
     for _ in range(repeats):
         for method in methods:
-            # Freeing what was there before is not part of building.
+            # Freeing the old index is not part of building.
             method.index = None
             times[str(method)].append(seconds(partial(ready, method)))
     return [
@@ -180,7 +180,7 @@ def build_race(code_set: CodeSet, methods: Sequence[Method], repeats: int) -> li
 
 
 def one_by_one(code_set: CodeSet, search: Callable[[Any], object], repeats: int) -> dict[str, float]:
-    """Microseconds of a search with one query: the median and the 99th percentile, each the median of `repeats`."""
+    """Return the microseconds of a search with one query: median and 99th percentile, each the median of `repeats`."""
     queries = list(code_set.queries)
     medians, tails = [], []
     for _ in range(repeats):

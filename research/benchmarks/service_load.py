@@ -1,9 +1,9 @@
-"""How much a service does on loopback, beside the same index in this process: 64 clients, searches and writes.
+"""Measure a service on loopback under 64 clients that search and write, beside the same index in this process.
 
-python -m research.benchmarks.service_load --out research/results/service_load.json
+    python -m research.benchmarks.service_load --out research/results/service_load.json
 
-The service runs in a process of its own, the clients in another: all of them share the machine's cores, and the index
-alone is measured while nothing else runs. Codes are the input: no encoder is part of it.
+The service runs in a process of its own, and the clients in another. All of them share the machine's cores. The index
+alone is measured while nothing else runs. The queries are codes, so no encoder is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ N_BITS = 64
 RADIUS = 2
 LIMIT = 10
 SEED = 0
-# Of a client's requests in the mixed run, one in so many writes.
+# In the mixed run, one of this many requests of a client writes.
 WRITE_EVERY = 20
 WRITTEN_ITEMS = 100
 _FIRST_WRITTEN = 10_000_000
@@ -45,7 +45,7 @@ _START = "from hamtarget.cli import start; start()"
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests of one kind: what is asked, and of how many codes at a time."""
+    """Requests of one kind: search or nearest, and how many codes at a time."""
 
     name: str
     batch: int
@@ -64,13 +64,13 @@ MIXED = Kind("mixed", 4096)
 
 
 def main() -> None:
-    """Build, serve, load, and write what came of it."""
+    """Build, serve, load, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of the mixed run (default: 60)")
-    parser.add_argument("--short-seconds", type=float, default=8.0, help="of each other run (default: 8)")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the set (default: %(default)s)")
+    parser.add_argument("--clients", type=int, default=64, help="number of clients (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of the mixed run (default: 60)")
+    parser.add_argument("--short-seconds", type=float, default=8.0, help="seconds of each other run (default: 8)")
     arguments = parser.parse_args()
     codes = _random_codes(np.random.default_rng(SEED), arguments.rows)
     load_before = os.getloadavg()
@@ -85,7 +85,7 @@ def main() -> None:
         index.compact()
         with _Service(path) as service:
             for kind in KINDS:
-                # Before and after: the machine may be busier at one time than at another.
+                # Measured before and after, because the machine may be busier at one time than at another.
                 alone = [in_process(index, codes, kind, arguments.short_seconds / 4)]
                 run = load(service, codes, kind, arguments.clients, arguments.short_seconds, writes=False)
                 alone.append(in_process(index, codes, kind, arguments.short_seconds / 4))
@@ -96,7 +96,7 @@ def main() -> None:
             mixed = load(service, codes, MIXED, arguments.clients, arguments.seconds, writes=True)
             written.append(in_process(index, codes, MIXED, arguments.short_seconds / 2, writes=True))
             alone.append(in_process(index, codes, MIXED, arguments.short_seconds / 4))
-            # New rows lie in small pieces until they are merged, and slow the index down, too.
+            # New rows lie in small pieces until they are merged, which also slows down the index alone.
             mixed |= _against(mixed, written) | {"index_queries_per_second_without_writes": alone}
             print(_line(mixed), f"{mixed['written_items_per_second']:,.0f} items/s written")
             counted = service.metrics()
@@ -120,20 +120,21 @@ def main() -> None:
         "mixed": mixed,
         "metrics_after": counted,
         "exit_code": exit_code,
-        "bars": {
+        # Aimed at before the first run.
+        "targets": {
             "no_5xx": all(run["errors"] == {} for run in [*runs, mixed]),
             "memory_growth_below_2_percent": mixed["memory_growth_second_half"] < 0.02,
             "mixed_at_least_half_of_the_index": mixed["share_of_index"] >= 0.5,
         },
     }
     write_json(arguments.out, result)
-    print(result["bars"], "load average", result["load_average_after"])
+    print("targets met:", result["targets"], "load average:", result["load_average_after"])
 
 
 def in_process(index: MultiIndex, codes: Codes, kind: Kind, seconds: float, *, writes: bool = False) -> float:
-    """Queries that the index answers in a second, in this process and thread, in batches of this size.
+    """Return the queries per second of the index in this process and thread, in batches of this size.
 
-    With writes, every so many batches some rows are replaced, as the clients of the mixed run do; in memory alone.
+    With writes, some rows are replaced between batches, as the clients of the mixed run do, but in memory only.
     """
     queries = _queries(codes, 1)
     generator = np.random.default_rng(3)
@@ -168,7 +169,7 @@ def _random_codes(generator: np.random.Generator, rows: int) -> Codes:
 def load(
     service: _Service, codes: Codes, kind: Kind, n_clients: int, seconds: float, *, writes: bool
 ) -> dict[str, Any]:
-    """What so many clients got in so many seconds, each asking again as soon as it is answered."""
+    """Let clients ask for some seconds, each again as soon as it is answered, and return the figures."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     arguments = (theirs, service.address, _bodies(codes, kind), kind.nearest, n_clients, seconds, writes)
     process = multiprocessing.get_context("spawn").Process(target=_clients, args=arguments)
@@ -202,7 +203,7 @@ def load(
 
 
 def _growth(memory: list[int]) -> float:
-    """How much more the last fifth of the samples has than the first."""
+    """Return by how much the last fifth of the samples exceeds the first."""
     fifth = max(1, len(memory) // 5)
     return float(np.median(memory[-fifth:]) / np.median(memory[:fifth])) - 1
 
@@ -221,7 +222,7 @@ def _line(run: dict[str, Any]) -> str:
 
 
 def _queries(codes: Codes, seed: int) -> Codes:
-    """Stored codes with one bit changed: each is found, at distance 1."""
+    """Return stored codes with one bit changed: each is found, at distance 1."""
     generator = np.random.default_rng(seed)
     queries = codes[generator.integers(0, len(codes), 16_384)].copy()
     queries[:, 0] ^= 1
@@ -229,7 +230,7 @@ def _queries(codes: Codes, seed: int) -> Codes:
 
 
 def _bodies(codes: Codes, kind: Kind) -> list[bytes]:
-    """Bodies of some requests, made beforehand: what the clients do is mostly waiting."""
+    """Return the bodies of some requests, made beforehand, so that the clients mostly wait."""
     queries = _queries(codes, 2)
     bodies = []
     for start in range(0, len(queries) - kind.batch + 1, max(kind.batch, 64)):
@@ -246,7 +247,7 @@ def _bodies(codes: Codes, kind: Kind) -> list[bytes]:
 def _clients(
     told: Connection, address: str, bodies: list[bytes], nearest: bool, n_clients: int, seconds: float, writes: bool
 ) -> None:
-    """Runs in a process of its own: a thread for each client."""
+    """Run all clients, a thread for each, in a process of their own."""
     batched = b"codes_base64" in bodies[0]
     path = f"/v1/{'nearest' if nearest else 'search'}{'/batch' if batched else ''}"
     clients = [_LoadClient(address, number, bodies, path, writes) for number in range(n_clients)]
@@ -273,7 +274,7 @@ def _clients(
 
 
 class _LoadClient:
-    """Asks again and again over one connection. Written for speed: it looks at the status and the length only."""
+    """A client that asks repeatedly over one connection. For speed, it reads only the status and the length."""
 
     def __init__(self, address: str, number: int, bodies: list[bytes], path: str, writes: bool) -> None:
         parts = urlsplit(address)
@@ -308,7 +309,7 @@ class _LoadClient:
                     self.right = self.right and (b'"distance":1' in body or b'"distances":"AQ' in body)
 
     def _write(self) -> bytes:
-        # The same ids again and again: the store does not grow, and memory can be judged.
+        # The same ids every time, so that the store does not grow and its memory can be judged.
         first = _FIRST_WRITTEN + self._number * WRITTEN_ITEMS
         items = [
             {"id": first + number, "code": self._generator.bytes(N_BITS // 8).hex(), "payload": {"n": number}}
@@ -361,7 +362,7 @@ class _Service:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def metrics(self) -> dict[str, float]:
-        """What the service itself counted of its batches."""
+        """Return what the service itself counted of its batches."""
         parts = urlsplit(self.address)
         with socket.create_connection((parts.hostname or "", parts.port or 80)) as connection:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

@@ -1,11 +1,11 @@
-"""Recall, speed, comparisons and memory of faiss' vector indexes on SIFT: the peers of the paper's figure 4.
+"""Measure recall, speed, comparisons and memory of faiss's vector indexes on SIFT: the peers of the paper's figure 4.
 
     make bench-peers
     python -m research.benchmarks.sift_peers --cache /tmp/peers --out research/results/sift_peers.json
 
-One thread at search. Building a million rows takes about ten minutes in all, mostly the graph's; with --cache only
-once. --rows measures the first rows alone, with neighbours computed anew, --queries the first queries: a trial, whose
-figures do not count.
+Searches use one thread. Building all indexes of a million rows takes about ten minutes, most of it for the graph; with
+--cache they are built once. --rows measures only the first rows, with neighbours computed anew, and --queries only the
+first queries. Such a run is a trial, and its figures do not count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from research.peers.faiss_peers import faiss_version, figure4_peers
 
 
 def first_part(vectors: VectorSet, n_rows: int, n_queries: int, cache: Path | None) -> VectorSet:
-    """The set with the first rows of its base and the first queries only, and the neighbours of these."""
+    """Return the set with only the first rows of its base and the first queries, and their neighbours."""
     base, queries = vectors.base[:n_rows], vectors.queries[:n_queries]
     neighbors = vectors.neighbors[:n_queries]
     if len(base) < len(vectors.base):
@@ -37,17 +37,21 @@ def first_part(vectors: VectorSet, n_rows: int, n_queries: int, cache: Path | No
 
 
 def main() -> None:
-    """Nothing; measures, tells how far it is, and writes the results."""
+    """Measure, report progress, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=data_folder() / "sift1m", help="folder of a set of vectors")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--cache", type=Path, help="folder for built indexes")
-    parser.add_argument("--rows", type=int, default=sys.maxsize, help="how many rows of the base")
-    parser.add_argument("--queries", type=int, default=sys.maxsize, help="how many of the queries")
-    parser.add_argument("--only", default="", help="peers whose name contains this")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--timed-queries", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=sys.maxsize, help="number of rows of the base")
+    parser.add_argument("--queries", type=int, default=sys.maxsize, help="number of queries")
+    parser.add_argument("--only", default="", help="only peers whose name contains this")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--timed-queries", type=int, default=1000, help="number of queries that are timed (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
     options = parser.parse_args()
 
     start = time.perf_counter()

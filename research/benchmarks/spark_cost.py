@@ -1,4 +1,4 @@
-"""What the join in Spark costs: a model in rows sent and pairs compared, fitted to small runs, tried on larger ones.
+"""Model the cost of the join in Spark by rows sent and pairs compared, fitted to small runs, checked on larger ones.
 
     core seconds = fixed + a_row * rows sent + a_pair * pairs compared
     bytes sent   = bytes_a_row * rows sent
@@ -21,7 +21,7 @@ from hamtarget.search.planning import expected_candidates
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds of one core, and bytes, by what is done."""
+    """Seconds of one core and bytes, by the work done."""
 
     fixed: float
     a_row: float
@@ -29,7 +29,7 @@ class CostModel:
     bytes_a_row: float
 
     def core_seconds(self, rows_sent: float, pairs: float) -> float:
-        """Of all tasks together."""
+        """Return the seconds of all tasks together."""
         return self.fixed + self.a_row * rows_sent + self.a_pair * pairs
 
 
@@ -42,11 +42,11 @@ class Cluster:
     network_bytes_a_second: float = 1.25e9
     dollars_an_hour: float = 1.0
     busy: float = 0.5
-    """Share of the time that cores work: stragglers, garbage collection, waiting."""
+    """Share of the time that cores work; the rest is stragglers, garbage collection and waiting."""
 
 
 def pairs_compared(codes: Codes, radius: int) -> int:
-    """Pairs that meet in the buckets of all substrings, in both orders and each row with itself."""
+    """Count the pairs that meet in the buckets of all substrings, in both orders and each row with itself."""
     words = codes.view("<u8").ravel()
     total = 0
     for start, stop in substring_bounds(64, radius + 1):
@@ -56,9 +56,9 @@ def pairs_compared(codes: Codes, radius: int) -> int:
 
 
 def fit(small: Sequence[Mapping[str, Any]], crowded: Mapping[str, Any]) -> CostModel:
-    """The model of two sizes of light codes and of one run in which pairs are nearly all of the cost.
+    """Fit the model to two sizes of light codes and to one run in which pairs are nearly all of the cost.
 
-    Every one of them says `rows_sent`, `pairs`, `core_seconds` and `shuffled_bytes`.
+    Each run has `rows_sent`, `pairs`, `core_seconds` and `shuffled_bytes`.
     """
     runs = [*small, crowded]
     parts = np.array([[1.0, run["rows_sent"], run["pairs"]] for run in runs])
@@ -68,7 +68,7 @@ def fit(small: Sequence[Mapping[str, Any]], crowded: Mapping[str, Any]) -> CostM
 
 
 def check(model: CostModel, run: Mapping[str, Any]) -> dict[str, float]:
-    """What the model says of a run, beside what was measured."""
+    """Return the model's prediction of a run beside what was measured."""
     seconds, sent = model.core_seconds(run["rows_sent"], run["pairs"]), model.bytes_a_row * run["rows_sent"]
     return {
         "rows": run["rows"],
@@ -82,13 +82,13 @@ def check(model: CostModel, run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def extrapolate(model: CostModel, cluster: Cluster, *, n_rows: int, n_bits: int, radius: int) -> dict[str, Any]:
-    """What the join of uniform codes would take on these machines; nothing of it is measured."""
+    """Predict the join of uniform codes on these machines; nothing of it is measured."""
     rows_sent = (radius + 1) * n_rows
     pairs = n_rows * expected_candidates(n_rows, n_bits, radius)
     seconds = model.core_seconds(rows_sent, pairs)
     sent = model.bytes_a_row * rows_sent
     computing = seconds / (cluster.machines * cluster.cores * cluster.busy)
-    # All but one share of a hundred goes over the network, out of all machines at once.
+    # Nearly all data goes over the network, out of all machines at once.
     sending = sent / (cluster.machines * cluster.network_bytes_a_second)
     wall = computing + sending
     return {

@@ -1,10 +1,10 @@
-"""All pairs within 2 bits of one set of 64-bit codes: in Spark on this machine, in DuckDB, and by the native index.
+"""Find all pairs within 2 bits in one set of 64-bit codes: by Spark on this machine, by DuckDB, by the native index.
 
     python -m research.benchmarks.spark_speed
 
-The pairs of all three are compared, to the last one, at every size. Codes are clustered (set L of search_sets.py).
-Spark reads Parquet and writes Parquet; DuckDB and the native self-join go from arrays to arrays. The crowded set has
-one substring that many rows share; it is joined with its bucket cut into tiles and as a whole.
+At every size all pairs of all three are compared. Codes are clustered (set L of search_sets.py). Spark reads and writes
+Parquet; DuckDB and the native self-join go from arrays to arrays. In the crowded set many rows share one substring; it
+is joined once with that bucket cut into tiles, and once with the bucket as a whole.
 """
 
 from __future__ import annotations
@@ -20,16 +20,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
 from hamtarget.codes import Codes, substring_bounds
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.integrations.spark import near_duplicates
 from hamtarget.search import pairs_within
 from research.benchmarks.search_sets import recipes
 from research.benchmarks.spark_cost import Cluster, check, extrapolate, fit, pairs_compared
@@ -41,17 +36,17 @@ CROWDED_ROWS = 100_000
 BUCKET_ROWS = 60_000
 TILE_ROWS = 10_000
 CORES = 2
-# What a pair is in one number, for comparing: ids below 2^29, distances below 2^6.
+# Pairs as single numbers, to compare them: ids below 2^29, distances below 2^6.
 Pairs = NDArray[np.int64]
 
 
 def as_numbers(a: NDArray[np.int64], b: NDArray[np.int64], distance: NDArray[Any]) -> Pairs:
-    """Pairs as sorted numbers."""
+    """Return pairs as sorted numbers."""
     return np.sort(a << 35 | b << 6 | distance.astype(np.int64))
 
 
 def native(codes: Codes, threads: int) -> tuple[float, Pairs]:
-    """Seconds from codes to arrays of pairs, building the index included; and the pairs."""
+    """Return the seconds from codes to arrays of pairs, building the index included, and the pairs."""
     start = time.perf_counter()
     blocks = list(pairs_within(codes, RADIUS, threads=threads))
     columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
@@ -59,7 +54,11 @@ def native(codes: Codes, threads: int) -> tuple[float, Pairs]:
 
 
 def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
-    """The same by DuckDB's equi-join, from an Arrow table to one."""
+    """Return the same by DuckDB's equi-join, from an Arrow table to an Arrow table."""
+    # Spark, DuckDB and Arrow are installed for this benchmark only, and its help is shown without them.
+    import duckdb
+    import pyarrow as pa
+
     rows = pa.table({"id": np.arange(len(codes)), "code": codes.view("<u8").ravel()})
     cut = [(start, (1 << stop - start) - 1) for start, stop in substring_bounds(64, RADIUS + 1)]
     branches = " ".join(f"WHEN {j} THEN (code >> {start}) & {mask}::UBIGINT" for j, (start, mask) in enumerate(cut))
@@ -86,7 +85,12 @@ def by_duckdb(codes: Codes) -> tuple[float, Pairs]:
 
 
 def by_spark(spark: Any, codes: Codes, folder: Path, tile_rows: int | None) -> tuple[dict[str, Any], Pairs]:
-    """Seconds of the join from Parquet to Parquet, when it was, and the pairs."""
+    """Return the seconds and the time window of the join from Parquet to Parquet, and the pairs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from hamtarget.integrations.spark import near_duplicates
+
     source, target = str(folder / "codes.parquet"), str(folder / "pairs")
     packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(codes), [None, pa.py_buffer(codes.tobytes())])
     table = pa.table({"id": np.arange(len(codes)), "code": packed.cast(pa.binary())})
@@ -102,7 +106,7 @@ def _from_arrow(table: Any) -> Pairs:
 
 
 def add_tasks(runs: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Nothing; each run then says what its tasks did, according to the events that Spark has written down."""
+    """Add to each run what its tasks did, according to Spark's log of events."""
     tasks = []
     for log in (folder / "events").iterdir():
         events = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines())
@@ -118,7 +122,7 @@ def add_tasks(runs: Sequence[dict[str, Any]], folder: Path) -> None:
 
 
 def crowded_codes(seed: int) -> Codes:
-    """Light codes, many of which share their first 22 bits."""
+    """Return light codes, many of which share their first 22 bits."""
     codes = recipes(CROWDED_ROWS)["L"].draw(1).codes
     shared = np.random.default_rng(seed).permutation(CROWDED_ROWS)[:BUCKET_ROWS]
     words = codes.view("<u8").ravel()
@@ -127,17 +131,17 @@ def crowded_codes(seed: int) -> Codes:
 
 
 def same(wanted: Pairs, found: Pairs, who: str) -> None:
-    """Nothing, if both hold the same pairs.
+    """Check that both hold the same pairs.
 
     Raises:
-        RuntimeError: they do not.
+        RuntimeError: they differ.
     """
     if not np.array_equal(wanted, found):
         raise RuntimeError(f"the index finds {len(wanted):,} pairs and {who} {len(found):,}, not the same ones")
 
 
 def measure_others(codes: Codes, wanted: Pairs, repeats: int) -> dict[str, Any]:
-    """The index and DuckDB at one size."""
+    """Measure the index and DuckDB at one size."""
     others: dict[str, Callable[[], tuple[float, Pairs]]] = {
         "native, 1 thread": lambda: native(codes, 1),
         f"native, {CORES} threads": lambda: native(codes, CORES),
@@ -161,7 +165,7 @@ def measure_others(codes: Codes, wanted: Pairs, repeats: int) -> dict[str, Any]:
 
 
 def measure_crowded(spark: Any, folder: Path) -> dict[str, Any]:
-    """The set with one large bucket, whole and in tiles."""
+    """Measure the set with one large bucket, whole and in tiles."""
     codes = crowded_codes(0)
     _, wanted = native(codes, 1)
     result: dict[str, Any] = {
@@ -180,7 +184,9 @@ def measure_crowded(spark: Any, folder: Path) -> dict[str, Any]:
 
 
 def session(folder: Path) -> Any:
-    """Spark on two cores of this machine."""
+    """Start Spark on two cores of this machine."""
+    from pyspark.sql import SparkSession
+
     (folder / "events").mkdir()
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -206,9 +212,19 @@ def session(folder: Path) -> Any:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, help="the first two fit the model")
-    parser.add_argument("--repeats", type=int, default=5, help="of each join of the light sets; the median counts")
-    parser.add_argument("--out", type=Path, default=Path("research/results/spark_speed.json"))
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs=3,
+        default=SIZES,
+        help="rows of the light sets; the first two fit the model of the cost",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repeats of each join of the light sets; the median counts"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/spark_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
 
     results: dict[str, Any] = {**provenance(seed=0), "n_bits": 64, "radius": RADIUS, "cores": CORES}
@@ -217,7 +233,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         spark = session(folder)
-        # The first joins of a process are compiled and optimised; they count for none of the sizes.
+        # Java compiles and optimises during the first joins of a process; these do not count.
         for _ in range(2):
             by_spark(spark, recipes(arguments.sizes[1])["L"].draw(1).codes, folder, 10_000)
         sets = [recipes(n_rows)["L"].draw(1).codes for n_rows in arguments.sizes]
@@ -228,7 +244,7 @@ def main() -> None:
             results["light"].append(row)
             times = ", ".join(f"{who} {took:.2f} s" for who, took in row["seconds"].items())
             print(f"{row['rows']:,} rows, {row['hits']:,} pairs: {times}", flush=True)
-        # In rounds, so that what else the machine does, and what Java has yet to compile, meets all sizes alike.
+        # In rounds, so that other work of the machine, and Java's compiler, affect all sizes alike.
         runs: list[list[dict[str, Any]]] = [[] for _ in sets]
         for _ in range(arguments.repeats):
             for codes, wanted, own in zip(sets, found, runs, strict=True):

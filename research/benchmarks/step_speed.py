@@ -1,9 +1,9 @@
-"""One whole training step of the paper's SIFT network, through `hamtarget.learn.train`.
+"""Time one whole training step of the paper's SIFT network, through `hamtarget.learn.train`.
 
     python -m research.benchmarks.step_speed --batch 1024 --out research/results/step_speed.json
 
-A step is everything: drawing the batch and its similar matrix, forward, loss, backward, clipping, AdamW. Times are
-taken between two calls of `progress`, which wait for the device.
+A step is everything: drawing the batch and its matrix of similar pairs, forward, loss, backward, clipping, AdamW. Times
+are taken between two calls of `progress`, which wait for the device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N_ITEMS = 100_000
 def measure(
     batch_size: int, steps: int, device: str, seed: int, *, cuda_graph: bool, substring: bool
 ) -> dict[str, Any]:
-    """Milliseconds of a step: the median over stretches of steps."""
+    """Return the milliseconds of a step, by the median over stretches of steps."""
     torch.manual_seed(seed)
     inputs = torch.randint(0, 256, (N_ITEMS if device == "cuda" else 10_000, 128), dtype=torch.uint8, device=device)
     similarity = Neighbors(nearest_neighbors(inputs, 10))
@@ -50,7 +50,7 @@ def measure(
         stamps.append(time.perf_counter())
 
     train(model, loss, inputs, similarity, options, progress=note)
-    # The first stretch holds compilation and capture.
+    # The first stretch includes compilation and capture.
     times = [1e3 * (after - before) / stretch for before, after in zip(stamps, stamps[1:], strict=False)]
     return {
         "batch_size": batch_size,
@@ -64,10 +64,10 @@ def measure(
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--batch", type=int, default=1024, help="rows of a batch (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=None, help="batches to train on")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file for the results")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     steps = arguments.steps or (2000 if device == "cuda" else 20)

@@ -1,7 +1,7 @@
-"""How fast a store takes items, opens, and answers, beside the bare index: `python -m research.benchmarks.store_speed`.
+"""Time puts, openings and searches of a store, beside the bare index: `python -m research.benchmarks.store_speed`.
 
-The store is durable as by default: every batch is forced to disk before the put returns. Searches through the store and
-through a bare `MultiIndex` of the same codes are timed in turns, and their results are compared first.
+The store has its default durability: every batch is forced to disk before the put returns. Searches through the store
+and through a bare `MultiIndex` of the same codes are compared first, and then timed in turns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_QUERIES = 10_000
 # Queries of one turn of single searches.
 N_SINGLE = 2_000
 BATCHES = (50_000, 1_000)
-# A small batch size is measured on so many rows only, single puts on so many puts.
+# Rows on which a small batch size is measured, and the number of single puts.
 SMALL_ROWS = 100_000
 N_PUTS = 500
 RADIUS = 2
@@ -38,17 +38,17 @@ Codes = NDArray[np.uint8]
 
 
 def ids_of(kind: str, n_rows: int) -> Any:
-    """Ids 0, 1, 2, or names of about the length of a file's."""
+    """Return the ids 0, 1, 2, ..., or names of about the length of a file name."""
     return np.arange(n_rows) if kind == "integers" else [f"picture-{number:08}.jpg" for number in range(n_rows)]
 
 
 def payloads_of(n_rows: int) -> list[dict[str, Any]]:
-    """A payload of three fields for each row, 60 bytes or so of JSON."""
+    """Return a payload of three fields for each row, about 60 bytes of JSON."""
     return [{"image": f"{row % 100}/{row}.jpg", "label": row % 100, "score": row / 7} for row in range(n_rows)]
 
 
 def fill(path: Path, ids: Any, codes: Codes, payloads: Sequence[Any], batch: int) -> dict[str, Any]:
-    """Rows a second into a new store, which is left at `path`; with the first and the last put included."""
+    """Put all rows into a new store, which stays at `path`, and return the rows per second, all puts included."""
     shutil.rmtree(path, ignore_errors=True)
     with Store.create(path, n_bits=64, radius=RADIUS) as store:
         start, cpu = time.perf_counter(), time.process_time()
@@ -67,12 +67,12 @@ def fill(path: Path, ids: Any, codes: Codes, payloads: Sequence[Any], batch: int
 
 
 def median_seconds(call: Callable[[], object], repeats: int) -> float:
-    """The middle one of some times."""
+    """Return the median of some times of a call."""
     return statistics.median(seconds(call) for _ in range(repeats))
 
 
 def openings(path: Path, codes: Codes, repeats: int) -> dict[str, float]:
-    """Seconds to open: with the saved index, with some changes after it, and without it."""
+    """Return the seconds to open a store: with the saved index, with changes after it, and without it."""
     found = {
         "writer": median_seconds(lambda: Store.open(path).close(), repeats),
         "reader": median_seconds(lambda: Store.open(path, read_only=True).close(), repeats),
@@ -82,7 +82,7 @@ def openings(path: Path, codes: Codes, repeats: int) -> dict[str, float]:
     with Store.open(path) as store:
         n_changed = min(10_000, len(codes) // 10)
         store.put_rows(np.arange(n_changed), codes=codes[:n_changed])
-        # As a crash would leave it: the changes are on disk, the index that knows them is not.
+        # The state after a crash: the changes are on disk, but an index with them is not.
         shutil.copytree(path, crashed)
     found["reader after a crash, 10,000 rows to replay"] = median_seconds(
         lambda: Store.open(crashed, read_only=True).close(), repeats
@@ -97,10 +97,10 @@ def openings(path: Path, codes: Codes, repeats: int) -> dict[str, float]:
 
 
 def check(hits: BatchHits, found: Any, ids: Any) -> None:
-    """Nothing, if the store finds what the index does.
+    """Check that the store finds what the index finds.
 
     Raises:
-        RuntimeError: it does not.
+        RuntimeError: they find different rows.
     """
     expected = ids[hits.ids] if isinstance(ids, np.ndarray) else np.array(ids, dtype=object)[hits.ids]
     if not (np.array_equal(hits.offsets, found.offsets) and np.array_equal(expected, found.ids)):
@@ -108,13 +108,13 @@ def check(hits: BatchHits, found: Any, ids: Any) -> None:
 
 
 def searches(path: Path, ids: Any, codes: Codes, queries: Codes, repeats: int) -> dict[str, Any]:
-    """Microseconds a query of the bare index and of the store, as a writer and as a reader, in turns."""
+    """Return the microseconds per query of the bare index and of the store, as a writer and as a reader, in turns."""
     index = MultiIndex(64, RADIUS)
     index.add(np.arange(len(codes)), codes)
     single = list(queries[:N_SINGLE])
     with Store.open(path) as writer, Store.open(path, read_only=True) as reader:
         hits = index.search_batch(queries)
-        # Also brings names that have to be read from disk into memory.
+        # This also reads names from disk into memory.
         check(hits, writer.search_batch(codes=queries), ids)
         check(hits, reader.search_batch(codes=queries), ids)
         batch: dict[str, Callable[[], object]] = {
@@ -153,7 +153,7 @@ def searches(path: Path, ids: Any, codes: Codes, queries: Codes, repeats: int) -
 
 
 def single_puts(path: Path, codes: Codes) -> dict[str, float]:
-    """Milliseconds of puts of one item each, every one of them forced to disk."""
+    """Return the milliseconds of puts of one item each, every one of them forced to disk."""
     shutil.rmtree(path, ignore_errors=True)
     with Store.create(path, n_bits=64, radius=RADIUS) as store:
         times = []
@@ -168,10 +168,14 @@ def single_puts(path: Path, codes: Codes) -> dict[str, float]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--folder", type=Path, help="where stores are made, on a disk; a temporary folder by default")
-    parser.add_argument("--out", type=Path, default=Path("research/results/store_speed.json"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the set (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="number of timings; the median counts (default: %(default)s)"
+    )
+    parser.add_argument("--folder", type=Path, help="folder for the stores, on a disk; by default a temporary folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/store_speed.json"), help="JSON file for the results"
+    )
     arguments = parser.parse_args()
 
     code_set = recipes(arguments.rows)["L"].draw(N_QUERIES)

@@ -1,4 +1,4 @@
-"""Other hashing methods (DHN, HashNet, DBR, CSQ, OrthoHash) and the fine-tuning that all share."""
+"""Losses of other hashing methods (DHN, HashNet, DBR, CSQ, OrthoHash), and the fine-tuning that all share."""
 
 from research.comparators.csq import CSQLoss
 from research.comparators.dbr import DBRLoss

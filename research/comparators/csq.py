@@ -1,4 +1,4 @@
-"""CSQ: each image is drawn to the Hadamard code of its class (Yuan et al., CVPR 2020)."""
+"""CSQ: each image is pulled towards the Hadamard code of its class (Yuan et al., CVPR 2020)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hamtarget.learn.losses.label_loss import LabelLoss
 class CSQLoss(LabelLoss):
     """Binary cross-entropy of h = tanh(logits) against the centre of the row's class, and of h against +-1.
 
-    The cross-entropy is that of the chance (h + 1) / 2 of a 1, mean over rows and bits. To it is added
-    `quantization_weight` times the mean of (|h| - 1)^2. Centres: `hadamard_centers`. A row with several labels gets
-    the majority of their centres, bit by bit.
+    The cross-entropy is that of the probability (h + 1) / 2 of a 1, averaged over rows and bits. Added to it is
+    `quantization_weight` times the mean of (|h| - 1)^2. The centres are `hadamard_centers`. A row with several labels
+    gets the majority of their centres, bit by bit.
 
     Args:
         n_bits: length of a code.
@@ -45,7 +45,7 @@ class CSQLoss(LabelLoss):
 
     @property
     def class_codes(self) -> Tensor:
-        """The centres."""
+        """Codes of the classes: the centres."""
         return self.centers
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
@@ -57,7 +57,7 @@ class CSQLoss(LabelLoss):
         return self._report(total, logits, labels, similar=center, quantization=quantization)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return (
             f"n_bits={self.n_bits}, n_labels={self.n_labels}, quantization_weight={self.quantization_weight}, "
             f"seed={self.seed}"
@@ -65,12 +65,12 @@ class CSQLoss(LabelLoss):
 
 
 def majority(labels: Tensor, codes: Tensor, undecided: Tensor) -> Tensor:
-    """The code that the codes of each row's labels vote for, bit by bit, (rows, n_bits) of +-1.
+    """Return the code that the codes of each row's labels vote for, bit by bit, (rows, n_bits) of +-1.
 
     Args:
         labels: (rows, labels) of 0 and 1.
         codes: (labels, n_bits) of +-1.
-        undecided: (n_bits,) of +-1: the bits of votes that are equal.
+        undecided: (n_bits,) of +-1: the bits to take where votes are equal.
     """
     votes = labels @ codes
     return torch.where(votes == 0, undecided.to(votes.dtype), votes.sign())

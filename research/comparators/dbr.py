@@ -14,8 +14,8 @@ from research.comparators.csq import majority
 class DBRLoss(LabelLoss):
     """Mean squared distance of tanh(logits) from the code of the row's class.
 
-    The published choice of codes is described as "as far from each other as possible" and no further: here it is a
-    greedy max-min choice, see `max_min_codes`. A row with several labels gets the majority of their codes, bit by bit.
+    The paper describes its codes only as "as far from each other as possible". Here they are a greedy max-min choice,
+    see `max_min_codes`. A row with several labels gets the majority of their codes, bit by bit.
 
     Args:
         n_bits: length of a code.
@@ -32,14 +32,14 @@ class DBRLoss(LabelLoss):
         super().__init__(n_bits, n_labels, gather=gather)
         self.slope = float(slope)
         self.seed = seed
-        # One more code than classes: it decides where a row's labels vote for 1 and for -1 alike.
+        # One more code than classes: it decides the bits for which a row's labels vote for 1 and for -1 equally.
         codes = max_min_codes(n_labels + 1, n_bits, seed=seed)
         self.register_buffer("codes", codes[:-1], persistent=False)
         self.register_buffer("undecided", codes[-1], persistent=False)
 
     @property
     def class_codes(self) -> Tensor:
-        """The codes."""
+        """Codes of the classes."""
         return self.codes
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
@@ -48,5 +48,5 @@ class DBRLoss(LabelLoss):
         return self._report(cost, logits, labels, similar=cost)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return f"n_bits={self.n_bits}, n_labels={self.n_labels}, slope={self.slope}, seed={self.seed}"

@@ -17,14 +17,14 @@ from hamtarget.learn.losses.pair_loss import PairLoss
 class DHNLoss(PairLoss):
     """Cost of a pair by its inner product, and of logits by their distance from +-1.
 
-    A pair costs log(1 + exp(a)) - s a, with a = z_i . z_j / 2 and s = 1 where the two are similar. A row costs the sum
-    of log cosh(|z| - 1) over its bits: mean over rows, times `quantization_weight`.
+    A pair costs log(1 + exp(a)) - s a, with a = z_i . z_j / 2 and s = 1 if the two are similar. A row costs the sum of
+    log cosh(|z| - 1) over its bits, averaged over rows, times `quantization_weight`.
 
     Args:
         n_bits: length of a code.
         quantization_weight: lambda of its paper.
-        pair_average: "all_pairs": the mean over all pairs, as published; "per_kind": the mean over similar pairs plus
-            that over others, which is better by far where few pairs are similar.
+        pair_average: "all_pairs" takes the mean over all pairs, as published. "per_kind" takes the mean over similar
+            pairs plus the mean over others, which is much better if few pairs are similar.
         gather: see `BatchLoss`.
     """
 
@@ -56,18 +56,18 @@ class DHNLoss(PairLoss):
         return self._report(total, logits, similar, similar=near, dissimilar=far, quantization=quantization)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return (
             f"n_bits={self.n_bits}, quantization_weight={self.quantization_weight}, pair_average={self.pair_average!r}"
         )
 
 
 def log_cosh(values: Tensor) -> Tensor:
-    """Log cosh, which cosh itself would overflow for."""
+    """Return log cosh, computed so that cosh does not overflow."""
     size = values.abs()
     return size + F.softplus(-2 * size) - math.log(2)
 
 
 def mean_where(values: Tensor, where: Tensor) -> Tensor:
-    """Mean of the values where `where` is true; 0 where that is nowhere."""
+    """Return the mean of the values where `where` is true; 0 if it is true nowhere."""
     return (values * where).sum() / where.sum().clamp(min=1)

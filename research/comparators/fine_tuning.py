@@ -1,4 +1,4 @@
-"""Many models fine-tuned from one backbone, over images that stay on the device."""
+"""Fine-tune many models from one backbone, over images that stay on the device."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Transform = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class FineTuned:
-    """A trained model and how it went.
+    """A trained model, and the time that training took.
 
     Attributes:
         model: in evaluation mode, on the device.
-        seconds: that training took, warming up included.
-        images_per_second: after the first reports, when nothing is warmed up any more; 0 where there was one report.
+        seconds: that training took, warm-up included.
+        images_per_second: measured after the first report, without warm-up; 0 if there was one report only.
     """
 
     model: HashModel
@@ -46,15 +46,15 @@ class FineTuned:
 
 
 class FineTuner:
-    """Trains models on some rows of a set of images and encodes others; images are sent to the device once.
+    """Train models on some rows of a set of images, and encode others. Images are sent to the device once.
 
     Args:
         images: (rows, height, width) or (rows, channels, height, width), uint8; or features, (rows, columns).
-        backbone: what every model starts from; each gets a copy.
+        backbone: the network that every model starts from; each gets a copy.
         augment: changes a training batch at random, see `train`; also brings it to the network's size.
         resize: brings other batches to the network's size.
         precision: see `TrainingOptions`; also used for encoding.
-        device: a GPU if there is one, if not given.
+        device: by default a GPU if there is one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class FineTuner:
         normalize: bool,
         progress: Callable[[Progress], None] | None = None,
     ) -> FineTuned:
-        """A model trained on some rows.
+        """Train a model on some rows.
 
         Args:
             rows: of the images to train on.
@@ -126,11 +126,11 @@ class FineTuner:
         return FineTuned(model, time.perf_counter() - started, speed)
 
     def codes(self, model: nn.Module, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Packed codes of some rows."""
+        """Return packed codes of some rows."""
         return np.concatenate([HashHead.codes(logits).cpu().numpy() for logits in self._outputs(model, rows)])
 
     def features(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """What the backbone makes of some rows, untrained, (rows, features)."""
+        """Return the features of some rows from the untrained backbone, (rows, features)."""
         backbone = copy.deepcopy(self.backbone).to(self.device)
         return np.concatenate([features.cpu().numpy() for features in self._outputs(backbone, rows)])
 
@@ -150,7 +150,7 @@ class FineTuner:
 
 @contextlib.contextmanager
 def _fastest_convolutions() -> Iterator[None]:
-    """Inside, cuDNN tries its algorithms for each new shape: worth it, since shapes never change in training."""
+    """Let cuDNN try its algorithms for each new shape; this pays, since shapes do not change in training."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

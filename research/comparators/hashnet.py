@@ -1,4 +1,4 @@
-"""HashNet: weighted pairwise logistic loss of tanh codes that sharpen as training goes on (Cao et al., ICCV 2017)."""
+"""HashNet: weighted pairwise logistic loss of tanh codes that sharpen during training (Cao et al., ICCV 2017)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GROWTH = 0.005
 class HashNetLoss(PairLoss):
     """Cost of a pair by the inner product of h = tanh(sharpness z).
 
-    A pair costs log(1 + exp(a)) - s a, with a = h_i . h_j 10 / n_bits and s = 1 where the two are similar. Similar
+    A pair costs log(1 + exp(a)) - s a, with a = h_i . h_j 10 / n_bits and s = 1 if the two are similar. Similar
     pairs weigh |S| / |S1| and others |S| / |S0|, which makes the mean over all pairs the sum of the two kinds' means.
 
     Args:
@@ -58,5 +58,5 @@ class HashNetLoss(PairLoss):
         return self._report(near + far, logits, similar, similar=near, dissimilar=far)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return f"n_bits={self.n_bits}, steps={self.steps}, product_scale={self.product_scale}"

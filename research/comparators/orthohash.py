@@ -17,14 +17,14 @@ class OrthoHashLoss(LabelLoss):
     """Cross-entropy of s (cos(logits, code of the class) - m [its own class]), for batch-normalised logits.
 
     The codes are fixed and, in its paper, orthogonal or nearly so: `hadamard_centers`. A row with several labels aims
-    at each of them with the same chance.
+    at each of them with equal probability.
 
     Args:
         n_bits: length of a code.
         n_labels: how many classes there are.
         margin: m of its paper.
         scale: s of its paper; the root of `n_bits` if not given.
-        codes: of the classes, (n_labels, n_bits), in place of its paper's.
+        codes: codes of the classes, (n_labels, n_bits), in place of the paper's.
         seed: of codes that are drawn at random.
         gather: see `BatchLoss`.
     """
@@ -55,7 +55,7 @@ class OrthoHashLoss(LabelLoss):
 
     @property
     def class_codes(self) -> Tensor:
-        """The codes."""
+        """Codes of the classes."""
         return self.codes
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
@@ -63,7 +63,7 @@ class OrthoHashLoss(LabelLoss):
         return self._report(cost, logits, labels, similar=cost)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return (
             f"n_bits={self.n_bits}, n_labels={self.n_labels}, margin={self.margin}, scale={self.scale}, "
             f"seed={self.seed}"

@@ -1,4 +1,4 @@
-"""Image sets of the paper."""
+"""Image sets of the paper, and generated vectors."""
 
 from research.datasets.image_data import ImageData, open_image_data
 

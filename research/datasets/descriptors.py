@@ -1,4 +1,4 @@
-"""Generated vectors that look like SIFT descriptors, for trials and tests where real ones may not be shipped."""
+"""Generate vectors that look like SIFT descriptors, for trials and tests without the real ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 
 def generated_descriptors(rows: int, *, seed: int) -> NDArray[np.uint8]:
-    """Vectors of 128 bytes: few degrees of freedom, bent, none negative, of nearly equal length; (rows, 128).
+    """Return vectors of 128 bytes: few degrees of freedom, bent, not negative, of nearly equal length; (rows, 128).
 
-    Other seeds give other vectors of the same kind, so that some can be learned from and others searched.
+    Different seeds give different vectors of the same kind, so that some can be learned from and others searched.
     """
     world = np.random.default_rng(7)
     inner, outer = world.normal(scale=0.7, size=(12, 64)), world.normal(scale=0.25, size=(64, 128))

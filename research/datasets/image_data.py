@@ -1,4 +1,4 @@
-"""Images to measure hashing with: what to learn from, what to search in, and queries."""
+"""Images to measure hashing with: a part to learn from, a part to search in, and queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hamtarget.datasets.image_sets import ImageSet
 from hamtarget.errors import CorruptFileError, FileError
 from research.datasets.imagenet100 import is_imagenet, open_imagenet100
 
-# Of a packed set, so many rows of the database are learned from; the others are never seen in training.
+# Rows of a packed set's database to learn from; the others are never seen in training.
 TRAIN_ROWS = 10_000
 
 
@@ -22,10 +22,10 @@ class ImageData:
     """Labelled images in three parts.
 
     Attributes:
-        train: what methods learn from, and nothing else; all of it is in `database`, too.
-        database: what is searched.
-        queries: what is searched with; none of it is in `database`.
-        name: of the set.
+        train: the images that methods learn from; all of them are also in `database`.
+        database: the images that are searched.
+        queries: the images to search with; none of them is in `database`.
+        name: name of the set.
     """
 
     train: ImageSet
@@ -35,14 +35,14 @@ class ImageData:
 
 
 def open_image_data(folder: str | os.PathLike[str]) -> ImageData:
-    """The parts of a packed set, or of ImageNet-100 in a copy of ImageNet.
+    """Open a packed set, or ImageNet-100 in a copy of ImageNet.
 
     A packed set is a folder with `database.npz`, `query.npz` (see `ImageSet.from_packed`) and `classes.json`, a list
-    of classes, each with its `wnid`. The first 10,000 rows of its database are to learn from. Which copies of ImageNet
-    are understood, `open_imagenet100` says.
+    of classes, each with its `wnid`. The first 10,000 rows of its database are to learn from. `open_imagenet100`
+    says which copies of ImageNet can be read.
 
     Raises:
-        FileError: it is neither, or some photo is missing; says which.
+        FileError: the folder is neither, or a photo is missing.
         CorruptFileError: a file is damaged.
     """
     folder = Path(folder)
@@ -78,4 +78,4 @@ def _class_names(path: Path) -> tuple[str, ...]:
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise CorruptFileError(f"{path} is no list of classes, each with its wnid: {error!r}") from error
+        raise CorruptFileError(f"{path} is not a list of classes, each with its wnid: {error!r}") from error

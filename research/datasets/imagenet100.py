@@ -1,6 +1,6 @@
-"""ImageNet-100: the split of HashNet (Cao et al., 2017), over a copy of ImageNet (ILSVRC 2012) that the user brings.
+"""ImageNet-100: the split of HashNet (Cao et al., 2017), over the user's own copy of ImageNet (ILSVRC 2012).
 
-100 classes: 128,503 photos of ILSVRC's training set to search in, 13,000 of those to learn from, and the 5,000
+It has 100 classes: 128,503 photos of ILSVRC's training set to search in, 13,000 of them to learn from, and the 5,000
 validation photos of these classes as queries. The lists are part of this package; the photos are not.
 """
 
@@ -40,7 +40,7 @@ class PhotoList:
 
 @cache
 def photo_list(part: str) -> PhotoList:
-    """The photos of "database", "train" or "test", in the order of HashNet's lists."""
+    """Return the photos of "database", "train" or "test", in the order of HashNet's lists."""
     file = importlib.resources.files("research.datasets") / "imagenet100_lists" / f"{part}.txt.xz"
     lines = lzma.decompress(file.read_bytes()).decode().splitlines()
     pairs = [line.split() for line in lines]
@@ -51,26 +51,26 @@ def photo_list(part: str) -> PhotoList:
 
 @cache
 def class_ids() -> tuple[str, ...]:
-    """WordNet id of each class, by its number: photos of ILSVRC's training set are named by it."""
+    """Return the WordNet id of each class, by its number. Photos of ILSVRC's training set are named by it."""
     database = photo_list("database")
     rows = np.unique(database.labels, return_index=True)[1]
     return tuple(database.stems[row].partition("_")[0] for row in rows)
 
 
 def is_imagenet(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder looks like a copy of ImageNet: it has a folder of training photos."""
+    """Return True if a folder looks like a copy of ImageNet: it has a folder of training photos."""
     return _first_folder(Path(folder), _TRAIN_FOLDERS) is not None
 
 
 def open_imagenet100(folder: str | os.PathLike[str]) -> dict[str, ImageSet]:
-    """Database, train and test of ImageNet-100 as images of the user's copy of ImageNet.
+    """Return database, train and test of ImageNet-100 as images of the user's copy of ImageNet.
 
     Training photos are looked for in `train` (or `ILSVRC2012_img_train`), flat or in a folder for each class, and
     validation photos likewise in `val` (or `validation`, `ILSVRC2012_img_val`); directly in `folder` or in
-    `ILSVRC/Data/CLS-LOC` below it. The ending does not count: a copy may be resized to PNG.
+    `ILSVRC/Data/CLS-LOC` below it. The ending does not matter: a copy may be resized to PNG.
 
     Raises:
-        FileError: a folder or some photo is missing; names the first ten and says how many.
+        FileError: a folder or a photo is missing. The error names the first ten and says how many.
     """
     folder = Path(folder)
     train, validation = _first_folder(folder, _TRAIN_FOLDERS), _first_folder(folder, _VALIDATION_FOLDERS)
@@ -105,7 +105,7 @@ def _first_folder(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _photos(folder: Path | None) -> dict[str, str]:
-    """Path by stem of the files in a folder and in its folders of the hundred classes."""
+    """Return the path of each file in a folder and in its folders of the hundred classes, by its stem."""
     found: dict[str, str] = {}
     if folder is None:
         return found

@@ -1,1 +1,1 @@
-"""Each table and figure of the paper as one module, started by `python -m research <name>`."""
+"""Tables and figures of the paper, one module each, started by `python -m research <name>`."""

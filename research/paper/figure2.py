@@ -1,4 +1,4 @@
-"""Figure 2: the Hamming distance of two random vectors at a fixed angle, against the binomial approximation.
+"""Figure 2: the Hamming distance of two random vectors at a fixed angle, beside the binomial approximation.
 
 Two uniformly random unit vectors of `n_bits` dimensions, conditioned on the angle theta between them, differ in each
 sign with probability theta / pi, so the mean of their Hamming distance is exactly that of binomial(n_bits, theta / pi).
@@ -29,9 +29,9 @@ N_BITS = (16, 64)
 ANGLE_DEGREES = 15.0
 TRIALS = 1_000_000
 
-# Vectors are drawn so many cells at a time: the working memory stays near 10 MB. Part of what a seed means.
+# Cells of vectors drawn at a time: the working memory stays near 10 MB. Another number gives other vectors for a seed.
 _CELLS_AT_A_TIME = 1 << 18
-# Distances rarer than this would only be blank paper.
+# Distances rarer than this are not drawn.
 _SHOWN_PROBABILITY = 5e-4
 
 _EXAMPLE = "example:\n  python -m research.paper.figure2 --out results/figure2 --trials 1000000 --seed 0"
@@ -39,7 +39,7 @@ _EXAMPLE = "example:\n  python -m research.paper.figure2 --out results/figure2 -
 
 @dataclass(frozen=True, eq=False)
 class DistanceDistribution:
-    """Distribution of the Hamming distance at a fixed angle: as drawn, and as the binomial has it.
+    """Distribution of the Hamming distance at a fixed angle: as drawn, and by the binomial.
 
     `empirical` and `binomial` hold the probability of each distance, (n_bits + 1,). `total_variation` is half the sum
     of their absolute differences: the largest error of the probability of any set of distances.
@@ -66,7 +66,7 @@ def distance_distribution(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> DistanceDistribution:
-    """The distribution of the Hamming distance between the signs of two random unit vectors, against the binomial.
+    """Draw the distribution of the Hamming distance between the signs of two random unit vectors.
 
     Args:
         n_bits: dimensions of the vectors.
@@ -114,8 +114,8 @@ def distance_distribution(
 
 
 def binomial_pmf(n_bits: int, probability: float) -> NDArray[np.float64]:
-    """Probability of each number of differing bits, 0 to `n_bits`, if each differs on its own; 0 < probability < 1."""
-    # In logs, as C(n, k) overflows and p^k underflows long before their product does.
+    """Return the probability of each number of differing bits, 0 to `n_bits`, if bits differ independently."""
+    # In logarithms, because C(n, k) overflows and p^k underflows long before their product does.
     return np.array(
         [
             math.exp(
@@ -131,13 +131,13 @@ def binomial_pmf(n_bits: int, probability: float) -> NDArray[np.float64]:
 
 
 def draw(distributions: Sequence[DistanceDistribution], path: Path) -> None:
-    """Nothing; `path` then holds the figure as PNG, one panel for each distribution.
+    """Draw the figure to `path` as PNG, one panel for each distribution.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     try:
-        # Not pyplot: it keeps global state and may look for a display.
+        # pyplot keeps global state and may look for a display.
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[plot]'") from error
@@ -164,7 +164,7 @@ def draw(distributions: Sequence[DistanceDistribution], path: Path) -> None:
             fontsize=8.5,
             color="#444444",
         )
-        # Room for the text above the bars, wherever the distribution has its peak.
+        # Room for the text above the columns, wherever the distribution has its peak.
         panel.set_ylim(0, 1.3 * max(distribution.empirical.max(), distribution.binomial.max()))
         panel.set_xlabel("Hamming distance")
         panel.xaxis.get_major_locator().set_params(integer=True)
@@ -175,7 +175,7 @@ def draw(distributions: Sequence[DistanceDistribution], path: Path) -> None:
 
 
 def table(distributions: Sequence[DistanceDistribution]) -> str:
-    """Mean, variance and total variation of each distribution as lines of text."""
+    """Return mean, variance and total variation of each distribution as lines of text."""
     lines = ["bits   mean (binomial)      variance (binomial)   total variation"]
     lines += [
         f"{each.n_bits:4d}   {each.empirical_mean:7.4f} ({each.binomial_mean:.4f})     "
@@ -188,18 +188,18 @@ def table(distributions: Sequence[DistanceDistribution]) -> str:
 def write_figure2(
     folder: Path, *, trials: int = TRIALS, seed: int = 0, command: str | None = None, progress: Progress | None = None
 ) -> list[DistanceDistribution]:
-    """The distributions of the figure; `folder` then holds figure2.json and figure2.png.
+    """Compute the distributions, write figure2.json and figure2.png to `folder`, and return the distributions.
 
     Args:
-        folder: made if it is not there.
+        folder: created if it does not exist.
         trials: pairs to draw for each number of bits.
         seed: the same seed gives the same figure.
-        command: what was typed, for the provenance; otherwise this process's own arguments.
+        command: what was typed, for the provenance; by default this process's own arguments.
         progress: called with the number of pairs drawn and of all pairs.
 
     Raises:
         InputError: an argument is out of range.
-        MissingExtraError: matplotlib is not installed; the JSON file is written all the same.
+        MissingExtraError: matplotlib is not installed; the JSON file is written nevertheless.
     """
     distributions = []
     for place, n_bits in enumerate(N_BITS):
@@ -221,7 +221,7 @@ def write_figure2(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Nothing; writes figure2.json and figure2.png into the folder `--out`, and a table to the standard output."""
+    """Write figure2.json and figure2.png to the folder `--out`, and print a table."""
     parser = argparse.ArgumentParser(
         prog="python -m research.paper.figure2",
         description="The paper's figure 2: Hamming distance of two random vectors at 15 degrees, against the binomial.",
@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _random_distances(random: np.random.Generator, rows: int, n_bits: int, angle: float) -> NDArray[np.int64]:
-    """Hamming distances between the signs of `rows` pairs of uniformly random unit vectors, `angle` radians apart."""
+    """Return Hamming distances between the signs of `rows` pairs of random unit vectors, `angle` radians apart."""
     first = _unit(random.standard_normal((rows, n_bits), dtype=np.float32))
     across = random.standard_normal((rows, n_bits), dtype=np.float32)
     across -= np.einsum("ij,ij->i", first, across)[:, None] * first

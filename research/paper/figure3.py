@@ -1,4 +1,4 @@
-"""The paper's figure 3: precision and recall of the codes within each Hamming radius, from the runs of table 1."""
+"""Figure 3: precision and recall of the codes within each Hamming radius, from the runs of table 1."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from research.paper.image_methods import check_method
 from research.paper.image_runs import RunCodes, kept_runs
 from research.paper.image_table import DRAWN, color, label, save_picture
 
-# Beyond half of the bits everything is hit, sooner or later.
+# Curves end at half of the bits; beyond, nearly everything is a hit.
 _SHOWN = 0.5
 
 
 def curve(codes: RunCodes) -> dict[str, Any]:
-    """Precision, recall and hits a query by radius, up to half of the bits; over all queries together."""
+    """Return precision, recall and hits per query by radius, up to half of the bits, over all queries together."""
     relevant = by_label(codes.query_labels, codes.database_labels)
     found = precision_recall_by_radius(
         codes.queries, codes.database, relevant, n_bits=codes.n_bits, max_radius=int(_SHOWN * codes.n_bits)
@@ -33,12 +33,12 @@ def curve(codes: RunCodes) -> dict[str, Any]:
 
 
 def write_figure3(runs: Path, out: Path, *, methods: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One record a run of the whole task with seed 0; also in `out`/figure3.json, with figure3.png.
+    """Write figure3.json and figure3.png to `out`, and return a record for each run of the whole task with seed 0.
 
     Args:
         runs: folder in which table 1 keeps its runs.
-        out: for the results.
-        methods: only these, if given.
+        out: folder for the results.
+        methods: only these methods, if given.
 
     Raises:
         FileError: there is no such run.
@@ -51,14 +51,14 @@ def write_figure3(runs: Path, out: Path, *, methods: Sequence[str] = ()) -> list
         if run["task"] == "whole" and run["seed"] == 0 and (not methods or run["method"] in methods):
             records.append({"method": label(facts), "n_bits": run["n_bits"], **curve(codes)})
     if not records:
-        raise FileError(f"{runs} holds no run of the whole task; expected some: python -m research table1 makes them")
+        raise FileError(f"{runs} holds no run of the whole task; run python -m research table1 first")
     write_json(out / "figure3.json", {"provenance": provenance(seed=0), "records": records})
     draw(records, out / "figure3.png")
     return records
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Write a picture: precision above, recall below, by radius, one column a length; nothing without an ordinary run.
+    """Draw precision above and recall below, by radius, one column for each code length, if there is an ordinary run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -84,7 +84,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
 
 
 def text(records: list[dict[str, Any]]) -> str:
-    """Precision and recall within 0, 1, 2 and 4 bits."""
+    """Return precision and recall within 0, 1, 2 and 4 bits as lines of text."""
     radii = (0, 1, 2, 4)
     lines = [
         "bits method           " + "".join(f"within {radius}".ljust(16) for radius in radii) + "(precision / recall)"

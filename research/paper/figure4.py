@@ -1,8 +1,8 @@
-"""The paper's figure 4, measured anew and past it: recall@100 against comparisons, pace and memory.
+"""Figure 4, measured anew and extended: recall@100 against comparisons, speed and memory.
 
 Curves: HDT-E over lambda (the paper's loss), codes of this project by query-directed probing over the budget, ITQ and
-LSH by the same probing, and faiss's indexes. Everything is measured in one run on one thread, from the queries'
-vectors on: encoding is part of the time.
+LSH by the same probing, and faiss's indexes. Everything is measured in one run on one thread, starting with the
+queries' vectors, so that encoding is part of the time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from research.paper.vector_models import (
 from research.peers.faiss_peers import faiss_version, figure4_peers
 
 BUDGETS = (2000, 4000, 5000, 6000, 7000, 8000, 12000)
-# Of the rows read, one in so many is compared.
+# One of this many rows read is compared.
 THINNED = (12, 6)
-# Rows looked at together.
+# Rows converted at a time.
 _ROWS = 65_536
 Tell = Callable[[dict[str, Any]], None]
 
@@ -53,9 +53,9 @@ def lookup_curves(
     known: list[dict[str, Any]],
     progress: NamedProgress | None = None,
 ) -> list[dict[str, Any]]:
-    """HDT-E over lambda at 64 bits: the paper's loss, and this project's estimate of P at radius 2 and 4.
+    """Measure HDT-E over lambda at 64 bits: with the paper's loss, and with our estimate of P at radius 2 and 4.
 
-    `known` are records of table 2 from the same models; what they have is not measured again.
+    `known` are records of table 2 from the same models; what they hold is not measured again.
     """
     ways = (
         ("the paper's loss", "angle", 2, LAMBDAS),
@@ -83,7 +83,7 @@ def probing_curves(
     tell: Tell,
     progress: NamedProgress | None = None,
 ) -> list[dict[str, Any]]:
-    """Codes of this project, ITQ and LSH, probed over the budget; `tell` gets each curve as soon as it is there."""
+    """Probe codes of this project, ITQ and LSH over the budget; `tell` gets each curve as soon as it is measured."""
     fine, fast = (
         model.trained(vectors, models, progress=progress).encoder
         for model in (probing_model(FINE, training), fast_model(training))
@@ -111,7 +111,7 @@ def probing_curves(
 def peer_curves(
     vectors: VectorSet, *, repeats: int, cache: Path | None, seed: int, report: Callable[[str], None] | None = None
 ) -> list[dict[str, Any]]:
-    """The curves of faiss's indexes; centroids that a query is compared with count as comparisons."""
+    """Measure the curves of faiss's indexes. Centroids that a query is compared with count as comparisons."""
     peers = figure4_peers(whole_bytes=vectors.base.dtype == np.uint8)
     rows = measure_peers(peers, vectors, k=K, repeats=repeats, seed=seed, cache=cache, report=report)
     curves: dict[str, list[dict[str, Any]]] = {}
@@ -142,18 +142,18 @@ def write_figure4(
     progress: NamedProgress | None = None,
     report: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """All curves; `out` then holds figure4.json, which has what there is after every curve, and three pictures.
+    """Measure all curves, and write figure4.json (also after every curve) and three pictures to `out`.
 
     Args:
         vectors: the set.
         out: folder for the results.
-        models: folder in which models are kept; one that is there is not trained again.
+        models: folder of trained models; a model in it is not trained again.
         training: how long models for probing are trained.
-        lookup_training: the same of models for look-up within a radius.
-        repeats: of each timing; the median counts.
-        peers: folder in which faiss's indexes are kept.
-        progress: called with what is being done, how much of it is, and how much there is.
-        report: called with a line for each thing that is done.
+        lookup_training: the same for models for look-up within a radius.
+        repeats: number of timings of each search; the median counts.
+        peers: folder of built faiss indexes.
+        progress: called with the name of the work, how much is done, and how much there is.
+        report: called with a line of text for each curve.
     """
     vectors = as_bytes(vectors)
     curves: list[dict[str, Any]] = []
@@ -178,7 +178,7 @@ def write_figure4(
 
 
 def as_bytes(vectors: VectorSet) -> VectorSet:
-    """The same set in bytes, if all its numbers are whole and from 0 to 255, as in files of SIFT in floats."""
+    """Return the set in bytes if all its numbers are whole and from 0 to 255, as in SIFT files of floats."""
     parts = (vectors.learn, vectors.base, vectors.queries)
     for part in parts:
         for start in range(0, len(part), _ROWS):
@@ -190,7 +190,7 @@ def as_bytes(vectors: VectorSet) -> VectorSet:
 
 
 def fastest(curves: list[dict[str, Any]], recall: float) -> list[dict[str, Any]]:
-    """The fastest point of each curve that has at least this recall, fastest first."""
+    """Return the fastest point of each curve that has at least this recall, fastest first."""
     best = []
     for curve in curves:
         good = [point for point in curve["points"] if point["recall_at_100"] >= recall]
@@ -201,7 +201,7 @@ def fastest(curves: list[dict[str, Any]], recall: float) -> list[dict[str, Any]]
 
 
 def text(curves: list[dict[str, Any]], recall: float = 0.95) -> str:
-    """The fastest point of each method at a recall, for people."""
+    """Return the fastest point of each method at a recall as lines of text."""
     best = fastest(curves, recall)
     width = max((len(point["method"]) for point in best), default=0)
     lines = [f"{f'recall@100 >= {recall}':<{width}}  recall  queries/s  comparisons  bytes a row  setting"]
@@ -215,7 +215,7 @@ def text(curves: list[dict[str, Any]], recall: float = 0.95) -> str:
 
 
 def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Three pictures: recall against comparisons, queries a second, and bytes a row.
+    """Draw three pictures: recall against comparisons, queries per second, and bytes per row.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -257,7 +257,7 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
         whole = FuncFormatter(lambda value, _: f"{value:,.0f}")
         axes.xaxis.set_major_formatter(whole)
         if key == "bytes_per_row":
-            # Less than two powers of ten: their multiples need names.
+            # An axis of less than two powers of ten needs labels in between.
             axes.xaxis.set_minor_formatter(whole)
         axes.set_xlabel(label)
         axes.set_ylabel("recall@100: the true neighbour is among 100 rows returned")
@@ -271,7 +271,7 @@ def draw(curves: list[dict[str, Any]], folder: Path) -> list[Path]:
 
 
 def _front(points: list[dict[str, Any]], *, more_is_better: bool) -> list[dict[str, Any]]:
-    """Of points in ascending order of what they cost, or of their pace, those that no other one beats."""
+    """Return the points that no other one beats, given points in ascending order of cost or speed."""
     kept: list[dict[str, Any]] = []
     for point in reversed(points) if more_is_better else points:
         if not kept or point["recall_at_100"] > kept[-1]["recall_at_100"]:
@@ -280,7 +280,7 @@ def _front(points: list[dict[str, Any]], *, more_is_better: bool) -> list[dict[s
 
 
 def _colour(method: str, number: int) -> str:
-    """Ours in green, the paper's in blue, peers in the warm rest."""
+    """Return a method's colour: green for this project, blue for the paper, warm colours for peers."""
     if method.startswith("hamtarget"):
         if f"{FINE} substrings" in method:
             return "#8fce9f"

@@ -1,4 +1,4 @@
-"""Images, tasks and a pre-trained network, each made when it is first needed, and runs on them."""
+"""Runs on images with a pre-trained network. Images, tasks and network are made when first needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from research.paper.image_tasks import TASKS, LabelledImages, Task, load_images
 
 MakeTuner = Callable[[Task], FineTuner]
 
-# A crop may leave out a tile of a mosaic, and its label would be wrong: those are cropped less.
+# A crop may leave out a tile of a mosaic, whose label would then be wrong; hence mosaics are cropped less.
 _CROP = {"mosaic": (0.8, 1.0)}
 _ORDINARY_CROP = (0.5, 1.0)
 
@@ -26,9 +26,9 @@ class ImageBench:
     """Runs of methods on the tasks of one set of images.
 
     Args:
-        source: gives the images, when they are needed.
-        tuner: gives what trains on a task's images.
-        tasks: how each task is made of the images.
+        source: returns the images when they are needed.
+        tuner: returns the `FineTuner` of a task's images.
+        tasks: functions that make each task from the images.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class ImageBench:
 
     @property
     def images(self) -> LabelledImages:
-        """All images."""
+        """Return all images."""
         if self._images is None:
             self._images = self._source()
         return self._images
 
     def prepared(self, name: str) -> tuple[Task, FineTuner]:
-        """A task and what trains on it; kept until another task is asked for."""
+        """Return a task and its tuner, and keep them until another task is asked for."""
         if self._task is None or self._task.name != name or self._tuner is None:
             before = self._task
             self._task = self._task_makers[name](self.images)
@@ -65,14 +65,14 @@ class ImageBench:
         return self._task, self._tuner
 
     def features(self, name: str) -> NDArray[np.float32]:
-        """What the untrained backbone makes of every image of a task."""
+        """Return the features of every image of a task from the untrained backbone."""
         _, tuner = self.prepared(name)
         if self._features is None:
             self._features = tuner.features(np.arange(len(tuner.images)))
         return self._features
 
     def do(self, run: Run, *, progress: Callable[[int, int], None] | None = None) -> tuple[dict[str, Any], RunCodes]:
-        """Facts and codes of a run."""
+        """Do a run, and return its facts and codes."""
         task, tuner = self.prepared(run.task)
         return do_run(run, task, tuner, features=lambda: self.features(run.task), progress=progress)
 
@@ -86,7 +86,7 @@ def open_bench(
     workers: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ImageBench:
-    """The bench of a set of images with the pre-trained ResNet-50.
+    """Return the bench of a set of images with the pre-trained ResNet-50.
 
     Args:
         data: see `open_image_data`.
@@ -94,7 +94,7 @@ def open_bench(
         size: pixels of a side that the network sees.
         stored_side: pixels of a side that images are kept with.
         workers: processes that decode images.
-        progress: called with what is done, how far, and all of it.
+        progress: called with the name of the work, how much is done, and how much there is.
     """
 
     def source() -> LabelledImages:

@@ -1,4 +1,4 @@
-"""The methods of table 1, and the settings that each is measured with."""
+"""The methods of table 1 and the settings that each is measured with."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHa
 
 @dataclass(frozen=True)
 class Setting:
-    """How a method is trained, beside what is the same for all.
+    """The settings of one method, beside those that are the same for all.
 
     Attributes:
         learning_rate: highest rate of the head.
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
-        pull: of codes to those of classes once the model is trained, see `ProxyPull`; 0: none.
+        pull: how strongly codes are pulled towards those of classes after training, see `ProxyPull`; 0: not at all.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
             `proxy_weight`, `proxy_scale` (see `ProxyLoss`), `likeness` of its proxies (see `codes_by_likeness`) and
             `guide_bits` (length of a guide, see `GuidedLoss`), too.
@@ -39,13 +39,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class LossTask:
-    """What a loss may know of its task.
+    """The facts about a task that a loss may use.
 
     Attributes:
         n_bits: length of a code.
         n_labels: how many labels the rows to learn from have.
         steps: of the training.
-        class_means: gives what the untrained backbone makes of each class, see `class_means`.
+        class_means: returns the mean features of each class from the untrained backbone, see `class_means`.
     """
 
     n_bits: int
@@ -59,9 +59,9 @@ class Method:
     """A trained method.
 
     Attributes:
-        name: in tables.
-        normalize: whether the head ends in batch norm, as its paper has it.
-        build: its loss, of the task and the arguments of the loss.
+        name: name in tables.
+        normalize: True if the head ends in batch norm, as in its paper.
+        build: makes its loss from the task and the arguments of the loss.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Method:
 
 
 def radii(n_bits: int) -> tuple[int, ...]:
-    """Radii that train the whole ranking: up to a bit more than a quarter of the bits."""
+    """Return radii that train the whole ranking: up to a bit more than a quarter of the bits."""
     known = {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (4, 8, 12, 16, 20)}
     return known.get(n_bits, tuple(max(0, round(n_bits * share)) for share in (0.06, 0.12, 0.19, 0.28)))
 
@@ -84,7 +84,7 @@ def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
     loss = _proxied(task, own, weight, scale, likeness)
     if not guide_bits:
         return loss
-    # The guide is as it would be by default at its length, but for what is of classes.
+    # The guide has the defaults of its own length, without the terms about classes.
     return GuidedLoss(loss, _proxied(replace(task, n_bits=guide_bits), {}, weight, None, likeness))
 
 
@@ -154,7 +154,7 @@ _CHOSEN: dict[tuple[str, int], Setting] = {
     ("OrthoHash", 32): Setting(learning_rate=0.008, backbone_rate=0.01, group_size=1),
     ("OrthoHash", 64): Setting(learning_rate=0.008, backbone_rate=0.0125, group_size=1, loss={"scale": 5.6}),
 }
-# HDT as in the paper, to the letter; its source names batch and group.
+# HDT exactly as in the paper, whose source names the batch and group sizes.
 PAPER_SETTING = Setting(
     batch_size=128,
     group_size=2,
@@ -163,10 +163,10 @@ PAPER_SETTING = Setting(
 
 
 def check_method(name: str) -> str:
-    """The name itself, if it is that of a method.
+    """Return the name if it is that of a method.
 
     Raises:
-        InputError: it is not.
+        InputError: there is no such method.
     """
     if name not in NAMES:
         raise InputError(f"method is {name!r}; expected one of {', '.join(NAMES)}")
@@ -174,7 +174,7 @@ def check_method(name: str) -> str:
 
 
 def chosen_setting(method: str, n_bits: int, chosen: Mapping[tuple[str, int], Setting] = _CHOSEN) -> Setting:
-    """The setting that a method is measured with; of the nearest length that was tried."""
+    """Return the setting that a method is measured with, of the nearest length that was tried."""
     tried = [bits for name, bits in chosen if name == method]
     if not tried:
         return Setting()
@@ -182,10 +182,11 @@ def chosen_setting(method: str, n_bits: int, chosen: Mapping[tuple[str, int], Se
 
 
 def read_settings(paths: Sequence[Path]) -> dict[tuple[str, int], Setting]:
-    """The best setting of each method and length in files of research/trials/image_trials.py; later files go before.
+    """Return the best setting of each method and length in files of research.trials.image_trials; later files win.
 
     Raises:
-        FileError: there is no such file. CorruptFileError: it holds something else.
+        FileError: there is no such file.
+        CorruptFileError: the file holds something else.
     """
     settings = {}
     for path in paths:

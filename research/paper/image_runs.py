@@ -1,4 +1,4 @@
-"""One cell of table 1: a method trained on a task, and the codes that it gives; kept in files, so that it is done once.
+"""One cell of table 1: a method trained on a task, and its codes, kept in files so that it is trained once.
 
 A run leaves `NAME.json` (what was trained, how fast, where) and `NAME.npz` (codes and labels of database and queries),
 from which every figure can be computed again without training.
@@ -37,7 +37,7 @@ _WEIGHT_DECAY = 1e-4
 
 @dataclass(frozen=True)
 class Run:
-    """What to train and measure.
+    """A method to train and measure.
 
     Attributes:
         method: a name in `image_methods.NAMES`.
@@ -47,7 +47,7 @@ class Run:
         epochs: how often each image to learn from is seen, on average; the same for every method.
         size: pixels of a side that the network sees.
         seed: of the head's first weights, of batches and of augmentation.
-        variant: what tells it from the method's ordinary run: "paper", "plain", "pulled", or "".
+        variant: "paper", "plain" or "pulled" if it differs from the method's ordinary run, else "".
     """
 
     method: str
@@ -61,12 +61,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its files."""
+        """Name of its files."""
         variant = f"-{self.variant}" if self.variant else ""
         return f"{self.method}{variant}-{self.n_bits}-{self.task}-seed{self.seed}"
 
     def description(self) -> dict[str, Any]:
-        """All of it as JSON gives it back: two runs are the same if this is."""
+        """Return all settings as JSON gives them back; two runs are the same if these are."""
         described: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return described
 
@@ -79,7 +79,7 @@ class RunCodes:
         n_bits: length of a code.
         database, queries: packed codes.
         database_labels, query_labels: (rows,) class numbers or (rows, labels) of 0 and 1.
-        trained: whether each row of the database was learned from.
+        trained: True for each row of the database that was learned from.
     """
 
     n_bits: int
@@ -90,7 +90,7 @@ class RunCodes:
     trained: NDArray[np.bool_]
 
     def save(self, path: Path) -> None:
-        """Write them to an npz file."""
+        """Write the codes and labels to an npz file."""
         content = io.BytesIO()
         np.savez_compressed(
             content,
@@ -125,7 +125,7 @@ class RunCodes:
 
 
 def kept_runs(folder: Path) -> list[tuple[dict[str, Any], RunCodes]]:
-    """Facts and codes of every run in `folder`, in the order of their names."""
+    """Return facts and codes of every run in `folder`, in the order of their names."""
     found = []
     for path in sorted(folder.glob("*.json")):
         codes = path.with_suffix(".npz")
@@ -135,7 +135,7 @@ def kept_runs(folder: Path) -> list[tuple[dict[str, Any], RunCodes]]:
 
 
 def is_kept(run: Run, folder: Path) -> bool:
-    """Whether `folder` holds this run, with the same setting."""
+    """Return True if `folder` holds this run, with the same setting."""
     try:
         told = json.loads((folder / f"{run.name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -151,13 +151,13 @@ def do_run(
     features: Callable[[], NDArray[np.float32]],
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[dict[str, Any], RunCodes]:
-    """Facts of the run, ready for JSON, and its codes.
+    """Do a run, and return its facts, ready for JSON, and its codes.
 
     Args:
-        run: what to do.
-        task: what to learn from and search.
-        tuner: of the task's images.
-        features: of all the task's images from the untrained backbone, for methods that need them.
+        run: the run.
+        task: the rows to learn from and to search.
+        tuner: trains on the task's images.
+        features: returns features of the task's images from the untrained backbone, for methods that need them.
         progress: called with the steps done and all steps.
     """
     facts = _trained(run, task, tuner, features, progress) if run.method in METHODS else _fitted(run, task, features())
@@ -175,13 +175,13 @@ def do_run(
 
 
 def save_run(run: Run, folder: Path, facts: dict[str, Any], codes: RunCodes) -> None:
-    """Write the run's two files; the facts last, so that they never speak of codes that are not there."""
+    """Write the run's two files; the facts come last, so that codes exist wherever facts do."""
     codes.save(folder / f"{run.name}.npz")
     write_json(folder / f"{run.name}.json", facts)
 
 
 def training_options(run: Run, n_rows: int) -> TrainingOptions:
-    """How the run is trained on so many rows."""
+    """Return the options with which the run is trained on a number of rows."""
     steps = max(1, round(run.epochs * n_rows / run.setting.batch_size))
     return TrainingOptions(
         steps=steps,
@@ -241,13 +241,13 @@ def _fitted(run: Run, task: Task, features: NDArray[np.float32]) -> dict[str, An
 
 
 def _pulled(model: nn.Module, loss: BatchLoss, run: Run, task: Task) -> nn.Module:
-    """The model with its codes drawn to those of classes, if that is set and all that is searched is of these."""
+    """Return the model with its codes pulled to those of classes, if that is set and only these are searched."""
     weight = run.setting.pull if task.is_closed else 0.0
     if not weight and loss.n_bits == run.n_bits:
         return model
     if not isinstance(loss, LabelLoss):
         raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {weight}")
-    # Without weight it only leaves out the logits of a guide.
+    # With a weight of 0, it only leaves out the logits of a guide.
     return ProxyPull(model, loss.class_codes, n_bits=run.n_bits, weight=weight)
 
 

@@ -1,4 +1,4 @@
-"""How well the codes of a run find what they should."""
+"""Measure how well the codes of a run find relevant images."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ RADIUS = 2
 
 
 def scores(codes: RunCodes, *, ranks: int = RANKS) -> dict[str, dict[str, Any]]:
-    """Figures for the whole database and, where part of it was learned from, for the part that was not.
+    """Return figures for the whole database and, if part of it was learned from, for the other part.
 
-    Each part has `map` (MAP at so many ranks, expected over random order of ties: the headline), `map_legacy` (ties in
-    the order of the database), and at radius 2 `precision` and `recall` over all queries together,
-    `precision_per_query` and `hits` a query.
+    Each part has `map` (MAP with the expectation over random order of ties, the main figure), `map_legacy` (ties in the
+    order of the database), and at radius 2 `precision` and `recall` over all queries together, `precision_per_query`
+    and `hits` per query.
     """
     parts = {"database": np.ones(len(codes.database), dtype=bool)}
     if codes.trained.any():
@@ -27,7 +27,7 @@ def scores(codes: RunCodes, *, ranks: int = RANKS) -> dict[str, dict[str, Any]]:
 
 
 def quick_map(codes: RunCodes, n_queries: int = 1000) -> float:
-    """MAP@1000 of the first queries: to watch runs by."""
+    """Return MAP@1000 of the first queries, to watch runs by."""
     relevant = by_label(codes.query_labels[:n_queries], codes.database_labels)
     return mean_average_precision(codes.queries[:n_queries], codes.database, relevant, n_bits=codes.n_bits, k=RANKS)
 

@@ -1,4 +1,4 @@
-"""Table 1 for people: text beside the paper's figures, and a picture."""
+"""Show table 1 as text beside the paper's figures, and as a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from hamtarget._files import write_atomically
 from hamtarget.errors import MissingExtraError
 
-# MAP@1000 as printed, on ImageNet-100: other photos at full size, so only the order of methods can be compared.
+# MAP@1000 as printed, on ImageNet-100. Its photos have full size, so only the order of methods can be compared.
 PAPER = {
     "HDT": (0.838, 0.822, 0.812),
     "DBR": (0.733, 0.761, 0.769),
@@ -21,7 +21,7 @@ PAPER = {
     "LSH": (0.101, 0.235, 0.360),
 }
 _LENGTHS = (16, 32, 64)
-# In pictures; what comes after them in tables would crowd these.
+# The methods in pictures; more would crowd them.
 DRAWN = ("HDT", "HDT-paper", "CSQ", "OrthoHash", "DBR", "HashNet", "DHN", "ITQ", "LSH")
 _ORDER = (*DRAWN, "HDT-plain", "CSQ-pulled", "OrthoHash-pulled", "DBR-pulled")
 _CELL = 39
@@ -34,13 +34,13 @@ _TITLES = {
 
 
 def label(record: dict[str, Any]) -> str:
-    """What a run's method is called in tables."""
+    """Return the name of a run's method in tables."""
     run = record["run"]
     return f"{run['method']}-{run['variant']}" if run["variant"] else str(run["method"])
 
 
 def summary(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str, int, str, str], list[float]]:
-    """Values over seeds by (task, method, n_bits, part of the database, figure)."""
+    """Return values over seeds by (task, method, n_bits, part of the database, figure)."""
     found: dict[tuple[str, str, int, str, str], list[float]] = {}
     for record in records:
         run = record["run"]
@@ -51,7 +51,7 @@ def summary(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str, int, str,
 
 
 def text(records: list[dict[str, Any]]) -> str:
-    """Every figure by method and length, the mean over seeds; the paper's MAP beside."""
+    """Return every figure by method and length, averaged over seeds, with the paper's MAP beside it."""
     values = summary(records)
     lines = []
     for task in _TITLES:
@@ -97,7 +97,7 @@ def _cell(
 
 
 def draw(records: list[dict[str, Any]], path: Path) -> None:
-    """Write a picture of MAP by length of code, one line a method; nothing where the table has no run yet.
+    """Draw MAP by length of code, one line for each method, if the table has a run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -127,18 +127,18 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
 
 
 def color(method: str) -> str:
-    """Of a method that is drawn: its colour, the same in every picture."""
+    """Return the colour of a method, the same in every picture."""
     return f"C{DRAWN.index(method)}"
 
 
 def save_picture(path: Path, plots: Sequence[Sequence[Callable[[Any], None]]], *, width: float) -> None:
-    """Write a picture of rows of plots, each drawn by a function of its axes, with one legend beside them all.
+    """Draw rows of plots, each by a function of its axes, with one legend for all of them.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     try:
-        # Not pyplot: it keeps global state and may look for a display.
+        # pyplot keeps global state and may look for a display.
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib is not installed; to draw: pip install 'hamtarget[plot]'") from error

@@ -1,4 +1,4 @@
-"""Retrieval tasks made of one set of labelled images: which rows to learn from, to search in, and to search with."""
+"""Retrieval tasks made from one set of labelled images: rows to learn from, to search in, and to search with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from research.datasets import ImageData
 
 Rows = NDArray[np.int64]
 
-# Of the rows to learn from, the last so many are kept aside when settings are chosen, and so many of those are queries.
+# Rows to learn from that are kept aside when settings are chosen (the last ones), and how many of them are queries.
 HELD_OUT = 2000
 HELD_OUT_QUERIES = 500
 # Every fifth class is not learned from in the task of unseen classes.
@@ -49,13 +49,13 @@ class LabelledImages:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What to learn from and what to search: row numbers of `source`, which makes or gives the images.
+    """Rows to learn from and rows to search: row numbers of the images that `source` returns.
 
     Attributes:
-        name: of the task.
-        train, database, queries: rows.
-        trained: whether each row of `database` is learned from.
-        source: the images and labels that the rows speak of.
+        name: name of the task.
+        train, database, queries: row numbers.
+        trained: True for each row of `database` that is learned from.
+        source: returns the images and labels that the row numbers refer to.
     """
 
     name: str
@@ -67,19 +67,19 @@ class Task:
 
     @property
     def is_closed(self) -> bool:
-        """Whether all that is searched is of classes that are learned from, one class a row."""
+        """True if every row that is searched is of a class that is learned from, with one class for each row."""
         labels = self.source.labels
         return labels.ndim == 1 and bool(np.isin(labels[self.database], labels[self.train]).all())
 
     @property
     def n_labels(self) -> int:
-        """How many labels the rows to learn from have."""
+        """Number of labels of the rows to learn from."""
         labels = self.source.labels
         return int(labels.shape[1]) if labels.ndim == 2 else len(np.unique(labels[self.train]))
 
 
 def load_images(data: ImageData, side: int, *, workers: int = 0, progress: Progress | None = None) -> LabelledImages:
-    """Database and queries of a set, decoded to `side` x `side` pixels; broken images are left out.
+    """Decode the database and the queries of a set to `side` x `side` pixels; broken images are left out.
 
     Raises:
         InputError: a part has no labels.
@@ -98,24 +98,25 @@ def load_images(data: ImageData, side: int, *, workers: int = 0, progress: Progr
 
 
 def _train_rows(data: ImageData) -> Rows:
-    """Rows of the database that are to be learned from."""
+    """Return the rows of the database to learn from."""
     if all(isinstance(source, bytes) for source in (data.train.sources[0], data.database.sources[0])):
-        # Packed images: those to learn from come first.
+        # In packed images, those to learn from come first.
         return np.arange(len(data.train))
     wanted = {str(source) for source in data.train.sources}
     return np.array([row for row, source in enumerate(data.database.sources) if str(source) in wanted])
 
 
 def whole_task(source: LabelledImages) -> Task:
-    """All classes: the paper's protocol."""
+    """Return the task of all classes: the paper's protocol."""
     database = np.arange(source.n_database)
     return Task("whole", source.trained, database, source.queries, np.isin(database, source.trained), source)
 
 
 def held_out_task(source: LabelledImages, *, n_rows: int = HELD_OUT, n_queries: int = HELD_OUT_QUERIES) -> Task:
-    """For choosing settings: only rows to learn from, the last of them kept aside as queries and half of the database.
+    """Return a task for choosing settings, which uses the rows to learn from only.
 
-    The other half is learned from, as half of the table's database is.
+    The last of them are kept aside as queries and as half of the database. The other half of the database is learned
+    from, as half of the table's database is.
     """
     if not 0 < n_queries < n_rows < len(source.trained):
         raise InputError(
@@ -128,7 +129,7 @@ def held_out_task(source: LabelledImages, *, n_rows: int = HELD_OUT, n_queries: 
 
 
 def unseen_task(source: LabelledImages) -> Task:
-    """Every fifth class is never learned from, and is all that is searched.
+    """Return a task in which every fifth class is not learned from, and only those classes are searched.
 
     Raises:
         InputError: images have several labels each.
@@ -144,9 +145,9 @@ def unseen_task(source: LabelledImages) -> Task:
 
 
 def mosaic_task(source: LabelledImages, *, seed: int = 0, sizes: dict[str, int] | None = None) -> Task:
-    """Pictures of four images each, with the labels of all four: composed, hence called so, but truly multi-label.
+    """Return a task of pictures that are composed of four images each and have the labels of all four.
 
-    Tiles to learn from, of the database and of the queries are three sets of images without a common one.
+    The tiles to learn from, of the database and of the queries are three sets that share no image.
 
     Raises:
         InputError: images have several labels each already.
@@ -175,7 +176,7 @@ def mosaic_task(source: LabelledImages, *, seed: int = 0, sizes: dict[str, int] 
 
 
 def _compose(images: NDArray[np.uint8], tiles: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Pictures of images side by side, (pictures, ..., down x height, across x width)."""
+    """Join images side by side into pictures, (pictures, ..., down x height, across x width)."""
     *_, down, across = tiles.shape
     height, width = images.shape[-2:]
     pictures = np.empty((len(tiles), *images.shape[1:-2], down * height, across * width), dtype=np.uint8)

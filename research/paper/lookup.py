@@ -1,4 +1,4 @@
-"""Looking the queries of a set of vectors up in its base, and counting what it takes."""
+"""Look up the queries of a set of vectors in its base, and count the work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUERIES = 500
 
 
 def exact_lookup(encoder: Encoder | LinearEncoder, vectors: VectorSet, radius: int) -> dict[str, float]:
-    """Means over the queries of one exact look-up within `radius`, ranked by the logits' angle.
+    """Return means over the queries of one exact look-up within `radius`, ranked by the angle of the logits.
 
     Returns:
         recall_at_100: share of queries whose true neighbour is among the first 100 hits (HDT-E).
@@ -62,12 +62,12 @@ def exact_lookup(encoder: Encoder | LinearEncoder, vectors: VectorSet, radius: i
 
 
 def nearest_found(hits: BatchHits, truth: NDArray[np.int64]) -> int:
-    """How many queries have their true neighbour among their hits."""
+    """Return the number of queries whose true neighbour is among their hits."""
     return int((hits.ids == np.repeat(truth, np.diff(hits.offsets))).sum())
 
 
 def counted(hits: BatchHits) -> tuple[BatchHits, Costs]:
-    """The hits of a batch that was searched with `cost=True`, and the costs."""
+    """Return the hits of a batch that was searched with `cost=True`, and the costs."""
     if hits.costs is None:
         raise TypeError("expected hits of a search with cost=True")
     return hits, hits.costs

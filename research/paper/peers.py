@@ -1,4 +1,4 @@
-"""Recall, speed, comparisons and memory of vector indexes on a set of vectors: the peers' part of figure 4."""
+"""Measure recall, speed, comparisons and memory of vector indexes: the peers' part of figure 4."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure_peers(
     cache: Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each peer and setting, ready for JSON: how good, how fast, how costly, how large.
+    """Return a row for each peer and setting, ready for JSON: recall, speed, comparisons and size.
 
     The keys of a row are
 
@@ -34,11 +34,10 @@ def measure_peers(
     - `recall`: share of all queries whose true nearest neighbour is among the `k` found;
     - `queries_per_second`: of one thread, for a batch of `timed_queries`, by the median of `repeats`; all settings of a
       peer are timed in turns, so that a slow moment of the machine does not hit one of them alone;
-    - `queries_per_cpu_second`: the same by the time of the core that was used: where the machine is shared, this is
-      what an idle one would come near to;
+    - `queries_per_cpu_second`: the same by CPU time. On a shared machine, this is close to the speed of an idle one;
     - `seconds`, `cpu_seconds`: of each repeat;
     - `rows`, `centroids`, `refined`: what a query is compared with, on average (see `Comparisons`);
-    - `bytes_per_row`, `build_seconds` (None where the index came from the cache), `k`, `timed_queries`.
+    - `bytes_per_row`, `build_seconds` (None if the index came from the cache), `k`, `timed_queries`.
 
     Args:
         peers: built one after another, and unloaded when they are measured.
@@ -72,10 +71,10 @@ def measure_peers(
 
 
 def _build(peer: VectorPeer, vectors: VectorSet, *, seed: int, cache: Path | None, contents: str) -> float | None:
-    """Seconds of the building; None if the index was in the cache."""
+    """Return the seconds of building, or None if the index was in the cache."""
     path = None
     if cache is not None:
-        # The name is for people; what tells one cached index from another is the checksum.
+        # The name is for people; the checksum tells one cached index from another.
         plain = "".join(letter if letter.isalnum() else "-" for letter in peer.name)
         path = cache / f"{plain}-{contents[:16]}.faiss"
         if path.exists():
@@ -101,7 +100,7 @@ def _measure(
     cpu_seconds: list[list[float]] = [[] for _ in peer.settings]
     for _ in range(repeats):
         for place, setting in enumerate(peer.settings):
-            # Of all threads: that there is only one is faiss' word, and would show here.
+            # CPU time of all threads: if faiss used more than one, it would show here.
             start, cpu_start = time.perf_counter(), time.process_time()
             peer.search(timed, k, setting=setting)
             cpu_seconds[place].append(time.process_time() - cpu_start)

@@ -1,4 +1,4 @@
-"""Query-directed probing of a set of vectors: how soon it reads the true neighbour, and what that takes."""
+"""Measure query-directed probing of a set of vectors: how soon it reads the true neighbour, and at what cost."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def nearest_read(
     reads: Sequence[int],
     progress: Progress | None = None,
 ) -> dict[int, float]:
-    """For each number of rows read, the share of queries whose true neighbour is among them.
+    """Return, for each number of rows read, the share of queries whose true neighbour is among them.
 
     Rows come in query-directed order: a row at the smallest sum, over its substrings, of |logit| over the bits in which
     the substring differs from the query's. Rows at one cost come in no particular order: half of them count as read
     before the neighbour.
 
     Args:
-        encoder: gives codes of the base and logits of the queries.
+        encoder: returns codes of the base and logits of the queries.
         vectors: the set.
         substrings: number of tables.
         reads: numbers of rows.
@@ -72,7 +72,7 @@ def nearest_read(
 
 
 def _whole_numbers(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each row scaled and rounded so that its sums are exact in float32: equal substrings then have equal costs."""
+    """Scale and round each row so that its sums are exact in float32: equal substrings then have equal costs."""
     largest = np.maximum(np.abs(logits).sum(axis=1, keepdims=True), np.float32(1e-30))
     whole: NDArray[np.float32] = np.rint(logits * (np.float32(2**22) / largest))
     return whole
@@ -83,10 +83,10 @@ class ProbedIndex:
     """A base in a `MultiIndex`, ready to be probed.
 
     Attributes:
-        encoder: of base and queries.
-        index: codes, and int8 embeddings to rank by.
-        ranking: what the embeddings are: the vectors themselves, or the encoder's logits.
-        shift: taken from bytes, so that they fit int8; distances stay the same. 0 where nothing is shifted.
+        encoder: the encoder of base and queries.
+        index: the codes, and embeddings to rank by.
+        ranking: the kind of embeddings: the vectors themselves, or the encoder's logits.
+        shift: subtracted from bytes, so that they fit int8; distances stay the same. 0 if nothing is shifted.
     """
 
     encoder: Encoder | LinearEncoder
@@ -98,9 +98,9 @@ class ProbedIndex:
     def of(
         cls, encoder: Encoder | LinearEncoder, vectors: VectorSet, *, substrings: int, ranking: Ranking
     ) -> ProbedIndex:
-        """The base of `vectors` in an index of `substrings` tables.
+        """Return the base of `vectors` in an index of `substrings` tables.
 
-        Vectors to rank by are kept in int8 where they are bytes, without loss, and in float16 otherwise.
+        Vectors to rank by are kept in int8 if they are bytes, without loss, and in float16 otherwise.
         """
         base = np.asarray(vectors.base)
         logits = encoder.logits(base)
@@ -117,14 +117,14 @@ class ProbedIndex:
         return cls(encoder, index, ranking, shift)
 
     def bytes_per_row(self) -> float:
-        """Size of the index's file, embeddings included, by rows."""
+        """Return the size of the index's file, embeddings included, divided by the rows."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "index.ham"
             self.index.save(path)
             return path.stat().st_size / len(self.index)
 
     def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[BatchHits, Costs]:
-        """Hits and costs of queries from their vectors on: encoding, probing and ranking."""
+        """Encode queries, probe, rank, and return hits and costs."""
         logits = self.encoder.logits(queries)
         rows = queries if self.ranking == "vectors" else unit_int8(logits)
         if self.shift:
@@ -138,14 +138,14 @@ class ProbedIndex:
         )
 
     def measure(self, vectors: VectorSet, settings: Sequence[tuple[int, int]], *, repeats: int) -> list[dict[str, Any]]:
-        """Recall, cost and pace, on one thread, of each (budget, comparisons); ready for JSON."""
+        """Measure recall, cost and speed, on one thread, of each (budget, comparisons); ready for JSON."""
         queries, truth = np.asarray(vectors.queries), vectors.neighbors[:, 0]
         size = self.bytes_per_row()
         seconds: list[list[float]] = [[] for _ in settings]
         cpu_seconds: list[list[float]] = [[] for _ in settings]
         records: list[dict[str, Any]] = []
         with one_thread():
-            # In turns, so that a slow moment of the machine does not hit one setting alone.
+            # Timed in turns, so that a slow moment of the machine does not hit one setting alone.
             for repeat in range(repeats):
                 for place, (budget, comparisons) in enumerate(settings):
                     start, cpu_start = time.perf_counter(), time.process_time()

@@ -1,7 +1,7 @@
-"""The paper's table 1: MAP@1000 of codes for images, methods against each other, measured anew.
+"""Table 1, measured anew: MAP@1000 of codes for images, by several methods.
 
 Every method fine-tunes the same network, for the same number of images, with the same augmentation and schedule, and
-keeps its last weights; what differs is the loss, the head that its paper gives it, and settings that were chosen with
+keeps its last weights. Methods differ in the loss, in the head of their papers, and in settings that were chosen with
 the same number of trials each. `python -m research.paper.table1` needs neither typer nor rich.
 """
 
@@ -39,9 +39,9 @@ _BESIDE = {
     "unseen": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
     "mosaic": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
 }
-# Methods that are trained with more than one seed, where several are asked for.
+# Methods that are trained with more than one seed, if several are asked for.
 _SEEDED = ("HDT", "DBR", "OrthoHash")
-# What HDT has beside its loss and proxies is given to these, and taken from HDT, by the setting "swapped".
+# The setting "swapped" gives these methods what HDT has beside its loss and proxies, and takes it from HDT.
 _SWAPPED = ("HDT", "DBR", "CSQ", "OrthoHash")
 _PULL = 0.5
 _SETTINGS = ("chosen", "paper", "swapped", "all")
@@ -51,15 +51,15 @@ _DEFAULT_SIZE = 224
 
 @dataclass(frozen=True)
 class Plan:
-    """Which runs to do; what is left open is everything.
+    """The runs to do; fields that are left open stand for everything.
 
     Attributes:
         methods, lengths, tasks: only these.
-        seeds: how many seeds, of the methods that are compared most closely.
-        setting: "chosen", "paper" (HDT to the letter), "swapped" (HDT with neither guide nor pull, others with the
-            pull), or "all" of them.
+        seeds: number of seeds of the methods that are compared most closely.
+        setting: "chosen", "paper" (HDT exactly as in the paper), "swapped" (HDT without guide and pull, others with
+            the pull), or "all" of them. The pull moves codes towards those of classes after training, see `ProxyPull`.
         epochs, size: see `Run`.
-        settings: of methods and lengths, in place of those that are chosen in the code.
+        settings: settings of methods and lengths, in place of those in the code.
     """
 
     methods: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Plan:
             raise InputError(f"seeds is {self.seeds} and epochs {self.epochs}; expected 1 or more, and above 0")
 
     def runs(self) -> list[Run]:
-        """The runs in the order of their weight: the table first, then other tasks, variants, and more seeds."""
+        """Return the runs in the order of their importance: the table, other tasks, variants, more seeds."""
         if self.setting == "paper":
             return self._paper()
         if self.setting == "swapped":
@@ -105,7 +105,7 @@ class Plan:
         ]
 
     def _chosen(self) -> tuple[list[Run], list[Run]]:
-        """Runs with the first seed, and with more."""
+        """Return runs with the first seed, and with more."""
         cells = [("whole", n_bits, method) for n_bits in self.lengths or LENGTHS for method in NAMES]
         for task, (n_bits, methods) in _BESIDE.items():
             cells += [(task, n_bits, method) for method in methods if not self.lengths or n_bits in self.lengths]
@@ -126,7 +126,7 @@ class Plan:
     def _run(self, method: str, n_bits: int, task: str, seed: int) -> Run:
         chosen = () if self.settings is None else (self.settings,)
         setting = chosen_setting(method, n_bits, *chosen)
-        # A method that is not trained sees images once, and has nothing to set.
+        # A method that is not trained sees images once, and has no settings.
         epochs = self.epochs if method in METHODS else 0
         return Run(method, n_bits, task, setting, epochs, self.size, seed)
 
@@ -148,12 +148,12 @@ def do_missing(
     tell: Callable[[str], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Run]:
-    """Do the runs that `folder` does not hold, each written as soon as it is done; gives those that are still missing.
+    """Do the runs that `folder` does not hold, write each as soon as it is done, and return those still missing.
 
     Args:
         runs: in the order in which to do them.
-        bench: the images, and what trains on them.
-        folder: where runs are kept.
+        bench: the images and the tuner.
+        folder: folder of the runs.
         minutes: no run is begun that would probably end later than this, judging by the longest so far.
         tell: called with a line about each run.
         progress: called with a run's name, the steps done and all steps.
@@ -182,7 +182,7 @@ def _named(progress: Callable[[str, int, int], None], name: str) -> Callable[[in
 
 
 def write_table1(folder: Path, out: Path, *, tell: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
-    """One record a run that `folder` holds, scored from its codes; also in `out`/table1.json, with a picture.
+    """Score every run in `folder`, write table1.json and a picture to `out`, and return a record for each run.
 
     Runs that were scored before, and have not changed since, are taken from the older table1.json.
 
@@ -215,7 +215,7 @@ def _known_records(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says; gives the exit status."""
+    """Do what the command line says, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m research.paper.table1", description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder of images; without it, only what is there is scored")
     parser.add_argument("--weights", type=Path, help="resnet50_caffe_int8.npz")

@@ -1,8 +1,8 @@
-"""The paper's table 2: recall and cost of exact look-up with re-ranking (HDT-E) on SIFT 1M, measured anew.
+"""Table 2, measured anew: recall and cost of exact look-up with re-ranking (HDT-E) on SIFT 1M.
 
-For every (n, r) and lambda of the paper a model is trained on the learning set alone, with the ten nearest neighbours
-of each vector as similar, for a number of steps that was fixed before. Queries are looked up in a
-`MultiIndex` of r + 1 substrings, and the rows within r bits ranked by the stored embeddings.
+For every (n, r) and lambda of the paper, a model is trained on the learning set only, for a number of steps that was
+fixed before. The ten nearest neighbours of each vector are similar. Queries are looked up in a `MultiIndex` of r + 1
+substrings, and the rows within r bits are ranked by the stored embeddings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from research.paper.lookup import exact_lookup
 from research.paper.vector_codes import NamedProgress
 from research.paper.vector_models import LAMBDAS, LENGTHS, WAYS, Training, lookup_model
 
-# recall@100 and comparisons as printed; other SIFT descriptors, so only the trends can be compared.
+# recall@100 and comparisons as printed. The paper used other SIFT descriptors, so only trends can be compared.
 PAPER = {
     (16, 100.0): (0.324, 1463.0),
     (16, 300.0): (0.206, 366.0),
@@ -44,12 +44,12 @@ def measure(
     tell: Callable[[dict[str, Any]], None] | None = None,
     progress: NamedProgress | None = None,
 ) -> list[dict[str, Any]]:
-    """One record for each cell of the table, ready for JSON.
+    """Return one record for each cell of the table, ready for JSON.
 
     Args:
-        vectors: the set; queries serve for the figures alone.
-        models: folder in which models are kept; one that is there is not trained again.
-        training: how long.
+        vectors: the set; its queries are used for the figures only.
+        models: folder of trained models; a model in it is not trained again.
+        training: how long models are trained.
         lengths: the (n_bits, radius) of the table.
         lambdas: values of `dissimilar_weight`.
         ways: names in `WAYS`.
@@ -88,7 +88,7 @@ def write_table2(
     n_bits: tuple[int, ...] = (),
     progress: NamedProgress | None = None,
 ) -> list[dict[str, Any]]:
-    """The records of the table, or of some lengths of codes; `out`/table2.json holds what there is after every model.
+    """Measure the table, or some lengths of codes, and write `out`/table2.json after every model.
 
     Raises:
         InputError: the table has no codes of such a length.
@@ -108,7 +108,7 @@ def write_table2(
 
 
 def table2_records(out: Path, vectors: VectorSet) -> list[dict[str, Any]]:
-    """The records in `out`/table2.json, if they are of the same vectors; none where there is no such file."""
+    """Return the records in `out`/table2.json if they are of the same vectors; none if there is no such file."""
     try:
         told = json.loads((out / "table2.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def table2_records(out: Path, vectors: VectorSet) -> list[dict[str, Any]]:
 
 
 def text(records: list[dict[str, Any]]) -> str:
-    """The table for people: each cell beside the paper's."""
+    """Return the table as text: each cell beside the paper's."""
     lines = [
         "n   r  lambda  way        recall@100  nearest within  candidates  comparisons    paper: recall, comparisons"
     ]

@@ -1,4 +1,4 @@
-"""Encoders of a set of vectors: trained once, kept in a folder, and taken from there the next time."""
+"""Encoders of a set of vectors, trained once and kept in a folder."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ NamedProgress = Callable[[str, int, int], None]
 
 # Nearest neighbours of a vector that are similar to it (paper 3.2).
 SIMILAR = 10
-# What does not change the codes, or only where they were computed.
+# Settings that do not change the codes, or only where they were computed.
 _NOT_COMPARED = ("device", "network")
 
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """An encoder and how it came about.
+    """An encoder and its training.
 
     Attributes:
-        encoder: trained on the set's `learn` and nothing else.
-        seconds: that training took; finding the neighbours to learn from is not part of it.
+        encoder: trained on the set's `learn` only.
+        seconds: seconds of training, without finding the neighbours to learn from.
         provenance: of the run that trained it.
     """
 
@@ -52,16 +52,16 @@ def trained_encoder(
     name: str,
     progress: NamedProgress | None = None,
 ) -> TrainedEncoder:
-    """The encoder of this setting, from `folder` if it is there, else trained on `vectors.learn` and put there.
+    """Return the encoder of this setting from `folder`, or train it on `vectors.learn` and put it there.
 
     The 10 nearest neighbours of each vector are similar. An encoder in the folder that has another setting, or learned
     from other vectors, is replaced.
 
     Args:
-        vectors: what to learn from.
+        vectors: the set to learn from.
         setting: arguments of `HashEncoder`.
         folder: where the encoder and `training.json` are kept; beside it the neighbours to learn from.
-        name: what the model is called in reports.
+        name: name of the model in reports.
         progress: called now and then while training, with the name, the steps done and all steps.
     """
     wanted = HashEncoder(**setting)
@@ -95,7 +95,7 @@ def _kept(folder: Path, wanted: HashEncoder, learned_from: dict[str, Any]) -> Tr
 
 
 def _neighbors(vectors: VectorSet, path: Path, learned_from: int) -> NDArray[np.int64]:
-    """The nearest vectors of each to learn from; kept in a file, since many models use the same."""
+    """Return the nearest vectors of each to learn from, kept in a file, since many models use the same."""
     try:
         # Opened here, since numpy leaves a damaged file open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:

@@ -1,4 +1,4 @@
-"""Which models table 2 and figure 4 are measured with: their names and settings. Needs no native core to train them."""
+"""The models of table 2 and figure 4: their names and settings. Training them needs no native core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from research.paper.vector_codes import NamedProgress, TrainedEncoder, trained_e
 # The (n_bits, radius) and the values of lambda of table 2.
 LENGTHS = ((16, 0), (32, 1), (64, 2))
 LAMBDAS = (100.0, 300.0, 1000.0)
-# The paper to the letter, and what this project found better for the same purpose (docs/experiments.md).
+# The paper exactly, and what this project found better for the same purpose (docs/experiments.md).
 WAYS: dict[str, dict[str, Any]] = {
     "angle": {"probability": "angle"},
     "soft_bits": {"probability": "soft_bits", "sharpness": 4.0},
@@ -21,14 +21,14 @@ WAYS: dict[str, dict[str, Any]] = {
 N_BITS = 64
 # Three substrings of 21 bits put rows into the finest order. Four of 16 bits are the fastest: fewer, fuller buckets.
 FINE, FAST = 3, 4
-# A larger radius takes in more: figure 4 shows by how much.
+# A larger radius includes more rows: figure 4 shows how many.
 WIDE_RADIUS = 4
 WIDE_LAMBDAS = (100.0, 300.0)
 
 
 @dataclass(frozen=True)
 class Training:
-    """How long each model is trained; the paper's batch and group otherwise."""
+    """How long each model is trained; batch and group sizes are the paper's."""
 
     steps: int = 4000
     batch_size: int = 1024
@@ -36,7 +36,7 @@ class Training:
     seed: int = 0
 
     def setting(self) -> dict[str, Any]:
-        """The arguments of `HashEncoder` that are the same for every model."""
+        """Return the arguments of `HashEncoder` that are the same for every model."""
         return {
             "steps": self.steps,
             "batch_size": self.batch_size,
@@ -53,12 +53,12 @@ class VectorModel:
     setting: dict[str, Any]
 
     def trained(self, vectors: VectorSet, models: Path, *, progress: NamedProgress | None = None) -> TrainedEncoder:
-        """The model from the folder `models`, or trained on `vectors.learn` and put there."""
+        """Return the model from the folder `models`, or train it on `vectors.learn` and put it there."""
         return trained_encoder(vectors, self.setting, models / self.name, name=self.name, progress=progress)
 
 
 def lookup_model(n_bits: int, radius: int, dissimilar_weight: float, way: str, training: Training) -> VectorModel:
-    """A model for look-up within a radius; `way` is a name in `WAYS`."""
+    """Return a model for look-up within a radius; `way` is a name in `WAYS`."""
     return VectorModel(
         f"{n_bits}-bits-r{radius}-{way}-lambda{dissimilar_weight:g}-seed{training.seed}",
         {
@@ -72,7 +72,7 @@ def lookup_model(n_bits: int, radius: int, dissimilar_weight: float, way: str, t
 
 
 def fast_model(training: Training) -> VectorModel:
-    """The model for the fastest probing: four substrings, a quick network, and codes that also choose rows well."""
+    """Return the model for the fastest probing: four substrings, a quick network, and codes that choose rows well."""
     return VectorModel(
         f"{N_BITS}-bits-fast-{FAST}-substrings-seed{training.seed}",
         {
@@ -88,7 +88,7 @@ def fast_model(training: Training) -> VectorModel:
 
 
 def probing_model(substrings: int, training: Training) -> VectorModel:
-    """A model for probing with so many substrings: the defaults, but for how long it is trained."""
+    """Return a model for probing with a number of substrings: the defaults, but for how long it is trained."""
     return VectorModel(
         f"{N_BITS}-bits-probing-{substrings}-substrings-seed{training.seed}",
         {"n_bits": N_BITS, "substrings": substrings, "objective": "probing", **training.setting()},

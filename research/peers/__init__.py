@@ -1,1 +1,1 @@
-"""Other libraries behind one interface, to be measured beside this one."""
+"""Other libraries behind one interface, to be measured beside hamtarget."""

@@ -1,7 +1,7 @@
-"""Indexes of faiss that search vectors, as peers of codes and multi-index: what the paper's figure 4 compares with.
+"""Vector indexes of faiss, which the paper's figure 4 compares with codes and the multi-index.
 
-All stand behind `VectorPeer`. They train on the vectors to learn from and on nothing else, are built with every core,
-and are searched with one. Settings go by the names that faiss gives them.
+All have the interface `VectorPeer`. They train on the vectors to learn from only, are built with every core, and are
+searched with one. Settings have the names that faiss gives them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Setting = Mapping[str, int]
 
 Stored = Literal["float32", "uint8"]
 
-# Rows become float32 so many at a time: the copy stays near 50 MB.
+# Rows converted to float32 at a time: the copy stays near 50 MB.
 _ROWS_AT_A_TIME = 100_000
 _CHECKSUM_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """What a query is compared with, on average."""
+    """The mean number of rows and centres that a query is compared with."""
 
     rows: float
     """Rows of the base whose distance to the query is computed, exactly or from their codes."""
@@ -47,8 +47,8 @@ class VectorPeer(ABC):
     """An index of faiss over vectors.
 
     Attributes:
-        name: of the index and its sizes.
-        settings: of the searches that are worth measuring.
+        name: name of the index and its sizes.
+        settings: settings of the searches that are worth measuring.
         stored: element type of the vectors that it keeps, if it keeps any.
     """
 
@@ -58,7 +58,7 @@ class VectorPeer(ABC):
     _index: Any = None
 
     def build(self, base: NDArray[Any], learn: NDArray[Any], *, seed: int = 0) -> Self:
-        """The peer itself, having learned from `learn` and holding the rows of `base`; ids are row numbers.
+        """Learn from `learn`, store the rows of `base`, and return the peer. Ids are row numbers.
 
         Raises:
             InputError: it stores bytes, and `base` holds something else.
@@ -75,7 +75,7 @@ class VectorPeer(ABC):
         return self
 
     def search(self, queries: NDArray[Any], k: int, *, setting: Setting) -> NDArray[np.int64]:
-        """Row numbers of the k nearest that it finds, (queries, k), nearest first; -1 where it finds fewer.
+        """Return the row numbers of the k nearest that it finds, (queries, k), nearest first; -1 if it finds fewer.
 
         Raises:
             NotFittedError: it has not been built.
@@ -89,23 +89,24 @@ class VectorPeer(ABC):
 
     @abstractmethod
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
-        """What these queries are compared with, on average, in a search for the k nearest."""
+        """Count what these queries are compared with, on average, in a search for the k nearest."""
 
     def bytes_per_row(self) -> float:
-        """Size of everything that is stored, vectors included, as faiss writes it, divided by the rows."""
+        """Return the size of everything stored, vectors included, as faiss writes it, divided by the rows."""
         index = self._built()
         return float(len(_faiss().serialize_index(index)) / index.ntotal)
 
     def save(self, path: Path) -> None:
-        """Put the built index at `path`: a checksum, then what faiss writes."""
+        """Write the built index to `path`: a checksum, then faiss's own format."""
         content = _faiss().serialize_index(self._built()).tobytes()
         write_atomically(path, hashlib.sha256(content).digest() + content)
 
     def load(self, path: Path) -> Self:
-        """The peer itself, with the index that `save` put at `path`.
+        """Load the index that `save` wrote to `path`, and return the peer.
 
         Raises:
-            FileError: there is no such file. CorruptFileError: it is damaged.
+            FileError: there is no such file.
+            CorruptFileError: the file is damaged.
         """
         try:
             file = path.read_bytes()
@@ -119,12 +120,12 @@ class VectorPeer(ABC):
         return self
 
     def unload(self) -> None:
-        """Free the index; the peer can be built or loaded again."""
+        """Free the index. The peer can be built or loaded again."""
         self._index = None
 
     @abstractmethod
     def _empty(self, columns: int, seed: int) -> Any:
-        """An index of faiss that has neither learned nor stored anything."""
+        """Return an index of faiss that has neither learned nor stored anything."""
 
     @abstractmethod
     def _apply(self, setting: Setting) -> None:
@@ -147,18 +148,18 @@ class _InvertedFile(VectorPeer):
     cells: int
 
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
-        """All centres, and the rows of the cells that are visited."""
+        """Count all centres, and the rows of the cells that are visited."""
         self._apply(setting)
         ivf = self._cells()
         with _threads(1):
             visited = ivf.quantizer.search(_float32(queries), ivf.nprobe)[1]
         sizes = np.array([ivf.invlists.list_size(cell) for cell in range(ivf.nlist)])
-        # -1 stands for a cell that is not there.
+        # -1 stands for no cell.
         rows = np.where(visited >= 0, sizes[visited], 0).sum(axis=1)
         return Comparisons(rows=float(rows.mean()), centroids=float(ivf.nlist))
 
     def _cells(self) -> Any:
-        """The inverted file itself, whatever is around it."""
+        """Return the inverted file itself, without what wraps it."""
         return _faiss().extract_index_ivf(self._built())
 
     def _apply(self, setting: Setting) -> None:
@@ -175,7 +176,7 @@ class _InvertedFile(VectorPeer):
 
 
 class IVFADC(_InvertedFile):
-    """Cells, and in them residuals as product quantizer codes of `pieces` bytes: no vectors (Jegou et al.)."""
+    """Cells that hold residuals as product quantizer codes of `pieces` bytes, without vectors (Jegou et al.)."""
 
     def __init__(self, *, cells: int = 1024, pieces: int = 8) -> None:
         self.cells, self.pieces = cells, pieces
@@ -192,7 +193,7 @@ class IVFADC(_InvertedFile):
 
 
 class IVFVectors(_InvertedFile):
-    """Cells, and in them whole vectors, as float32 (IVF-Flat) or, where they are bytes, as bytes."""
+    """Cells that hold whole vectors, as float32 (IVF-Flat) or, if they are bytes, as bytes."""
 
     def __init__(self, *, cells: int, stored: Stored = "float32") -> None:
         self.cells, self.stored = cells, stored
@@ -222,7 +223,7 @@ class IVFRefined(_InvertedFile):
         )
 
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
-        """All centres, the rows of the cells that are visited, and those that are compared again."""
+        """Count all centres, the rows of the cells that are visited, and those that are compared again."""
         found = super().comparisons(queries, k, setting=setting)
         return Comparisons(found.rows, found.centroids, min(found.rows, float(k * setting["k_factor"])))
 
@@ -239,7 +240,7 @@ class IVFRefined(_InvertedFile):
 
 
 class HNSW(VectorPeer):
-    """A navigable graph of `links` links a row over float32 vectors. Learns nothing; `seed` has no effect."""
+    """A navigable graph of `links` links for each row over float32 vectors. Learns nothing; `seed` has no effect."""
 
     def __init__(self, *, links: int = 32) -> None:
         self.links = links
@@ -247,7 +248,7 @@ class HNSW(VectorPeer):
         self.settings = tuple({"efSearch": breadth} for breadth in (16, 32, 64, 128, 256, 512))
 
     def comparisons(self, queries: NDArray[Any], k: int, *, setting: Setting) -> Comparisons:
-        """The rows that faiss counts while it searches."""
+        """Count the rows as faiss does while it searches."""
         counts = _faiss().cvar.hnsw_stats
         counts.reset()
         self.search(queries, k, setting=setting)
@@ -261,7 +262,7 @@ class HNSW(VectorPeer):
 
 
 def figure4_peers(*, whole_bytes: bool) -> list[VectorPeer]:
-    """Every peer of the paper's figure 4 at the sizes for a million rows, none of them built.
+    """Return every peer of the paper's figure 4 at the sizes for a million rows, not built yet.
 
     Args:
         whole_bytes: whether the vectors are bytes: then cells store them in a byte a number, without loss, which takes
@@ -273,7 +274,7 @@ def figure4_peers(*, whole_bytes: bool) -> list[VectorPeer]:
 
 
 def faiss_version() -> str:
-    """Version of faiss, and the instructions that it uses."""
+    """Return the version of faiss and the CPU instructions that it uses."""
     faiss = _faiss()
     return f"{faiss.__version__} {faiss.get_compile_options().strip()}"
 
@@ -291,10 +292,10 @@ def _float32(vectors: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _check_bytes(base: NDArray[Any], name: str) -> None:
-    """Nothing, if `base` loses nothing when it is stored as bytes.
+    """Check that `base` loses nothing when it is stored as bytes.
 
     Raises:
-        InputError: it holds other numbers.
+        InputError: `base` holds other numbers.
     """
     if base.dtype == np.uint8:
         return
@@ -310,7 +311,7 @@ def _check_bytes(base: NDArray[Any], name: str) -> None:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Within, faiss uses so many threads."""
+    """Let faiss use a number of threads inside the `with` block."""
     faiss = _faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
@@ -321,7 +322,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

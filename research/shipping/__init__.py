@@ -1,1 +1,1 @@
-"""Scripts that make the models that come with the package."""
+"""Scripts that make the models shipped with the package."""

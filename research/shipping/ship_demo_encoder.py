@@ -1,4 +1,4 @@
-"""The small encoder behind `hamtarget serve --demo`: trains it on the bundled images and writes it into the package.
+"""Train the small encoder of `hamtarget serve --demo` on the bundled images, and write it into the package.
 
 python -m research.shipping.ship_demo_encoder
 """
@@ -23,11 +23,16 @@ RADII = (2, 6, 12, 18)
 def main() -> None:
     """Train, measure on images that were not trained on, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(hamtarget.__file__).parent / "serve" / "demo_encoder")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(hamtarget.__file__).parent / "serve" / "demo_encoder",
+        help="JSON file for the results",
+    )
+    parser.add_argument("--steps", type=int, default=300, help="batches to train on")
     arguments = parser.parse_args()
     sample = fashion_sample(N_QUERIES)
-    # Dark on white, as pictures of goods are.
+    # Dark on white, like pictures of goods.
     images, queries = 255 - sample.images, 255 - sample.query_images
     encoder = HashEncoder(64, RADII, dissimilar_weight=200.0, steps=arguments.steps, width=12, seed=0)
     encoder.fit(images, sample.labels)

@@ -1,9 +1,9 @@
-"""Put a trained model into the package, with what it is known to reach.
+"""Put a trained model into the package, with a record of its quality.
 
     python -m research.shipping.ship_model models/64-bits-probing-seed0 src/hamtarget/learn/models/sift-64
 
-Writes the model and `recorded.json`: what it reaches on generated descriptors, which tests measure again, and where it
-comes from.
+Writes the model and `recorded.json`: its recall on generated descriptors, which tests measure again, and its
+provenance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READS = (50, 200, 800)
 
 
 def generated_set() -> VectorSet:
-    """20,000 generated descriptors to search in, and 500 queries."""
+    """Return 20,000 generated descriptors to search in, and 500 queries."""
     base, queries = generated_descriptors(20_000, seed=2), generated_descriptors(500, seed=3)
     return VectorSet(base[:1000], base, queries, exact_neighbors(queries, base, 1), "generated")
 

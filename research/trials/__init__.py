@@ -1,1 +1,1 @@
-"""Trials: which settings were tried, and what they gave."""
+"""Trials by which defaults and settings were chosen."""

@@ -1,4 +1,4 @@
-"""What `HashEncoder(objective="classes")` gives where all that is searched is of the classes learned from.
+"""Compare `HashEncoder(objective="classes")` with "radius" where only classes that were learned from are searched.
 
     python -m research.trials.image_trials --features out/features.npz --data DIR --weights FILE   (makes the features)
     python -m research.trials.class_objective --features out/features.npz
@@ -37,7 +37,7 @@ OBJECTIVES: tuple[Objective, ...] = ("radius", "classes")
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Inputs and labels, to learn from, to search, and to search with."""
+    """Inputs and labels to learn from, to search in, and to search with."""
 
     name: str
     train: tuple[NDArray[Any], NDArray[Any]]
@@ -46,7 +46,7 @@ class Data:
 
 
 def feature_data(path: Path) -> Data:
-    """Features that research/trials/image_trials.py keeps, split as its trials split them."""
+    """Return the features that research.trials.image_trials keeps, split as its trials split them."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
         features, labels = kept["features"].astype(np.float32), kept["labels"]
     task = held_out_task(LabelledImages(features, labels, len(features), np.arange(len(features))))
@@ -55,14 +55,14 @@ def feature_data(path: Path) -> Data:
 
 
 def fashion_data() -> Data:
-    """The bundled images."""
+    """Return the bundled images."""
     sample = fashion_sample()
     images = (sample.images, sample.labels)
     return Data("fashion", images, images, (sample.query_images, sample.query_labels))
 
 
 def measure(data: Data, n_bits: int, objective: Objective, seed: int) -> dict[str, Any]:
-    """One encoder learned and searched with."""
+    """Train one encoder and search with it."""
     start = time.perf_counter()
     encoder = HashEncoder(n_bits, RADIUS, objective=objective, steps=STEPS[data.name], seed=seed, device="cpu")
     encoder.fit(*data.train)
@@ -86,11 +86,17 @@ def measure(data: Data, n_bits: int, objective: Objective, seed: int) -> dict[st
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the trials that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", type=Path, help="made by research.trials.image_trials; without it, only Fashion")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("research/results/class_objective.json"))
+    parser.add_argument(
+        "--features",
+        type=Path,
+        help="file that research.trials.image_trials makes; without it, only the bundled images are used",
+    )
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/class_objective.json"), help="JSON file for the results"
+    )
     given = parser.parse_args()
     plan: list[tuple[Data, tuple[int, ...]]] = [(fashion_data(), (32,))]
     if given.features is not None:

@@ -1,21 +1,21 @@
-"""Which settings the methods of table 1 are measured with: trials on rows kept aside from those to learn from.
+"""Choose the settings of the methods of table 1 by trials on rows kept aside from those to learn from.
 
     python -m research.trials.image_trials --fine-tune --data DIR --weights FILE --size 160
     python -m research.trials.image_trials --features features.npz --data DIR --weights FILE
 
 The first form fine-tunes the whole network for a few epochs. Every method and length has the same 14 trials: two
-choices of what its loss has to set, times two rates of the backbone; then, each time from the best so far, higher rates
-of the head, smaller groups, four more choices of the loss, and other rates of the backbone. The second trains a linear
-head on frozen features of the backbone, which are computed once and kept: two choices of the loss times two rates of
-the head. None looks at the queries: of the 10,000 rows to learn from, 8,000 are trained on and 500 are the queries; the
-database is the other 1,500 and as many that are trained on. MAP counts the first twentieth of it, as 1,000 are of the
-table's.
+settings of its loss times two rates of the backbone; then, each time from the best so far, higher rates of the head,
+smaller groups, four more settings of the loss, and other rates of the backbone. The second form trains a linear head on
+frozen features of the backbone, which are computed once and kept: two settings of the loss times two rates of the head.
+No trial uses the queries of the table. Of the 10,000 rows to learn from, 8,000 are trained on and 500 are queries; the
+database is the other 1,500 and as many that are trained on. MAP counts the first twentieth of it, about the same share
+as 1,000 rows of the table's database.
 
-What the few candidates are is itself a choice. Those of other methods are their papers' and values around them; DHN's
-mean per kind of pair, without which it is worse by half, and HDT's radii and sharpness were found by looking at the
-same rows before: some sixty times for HDT, some fifteen for the others together. Its pull and its guide were found on
-frozen features of the same rows. What helped HDT there and is not its own, higher rates of the head and smaller groups,
-every method is tried with.
+The choice of candidates is itself a choice. For other methods they are the values of their papers and values around
+them. DHN's mean per kind of pair (without it, DHN is worse by half) and HDT's radii and sharpness were found by looking
+at the same rows before: about sixty times for HDT, about fifteen for the others together. HDT's guide and its pull,
+which moves codes towards those of classes, were found on frozen features of the same rows. Every method is also tried
+with what helped HDT there but is not its own: higher rates of the head and smaller groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Record = dict[str, Any]
 # Settings to try next, given the best so far.
 Stage = Callable[[Setting], list[Setting]]
 
-# Two choices of what a loss has to set, for every method and length; rates of the head or of the backbone by two.
+# Two settings of the loss, for every method and length; rates of the head or of the backbone by two.
 RATES = (1e-3, 3e-3)
 BACKBONE_RATES = (0.02, 0.05)
 # HDT has class proxies where the whole network is tuned; of weights 4 and 12, this was the better one at every length.
@@ -65,7 +65,7 @@ LOSSES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "CSQ": lambda n_bits: [{"quantization_weight": 0.05}, {"quantization_weight": 0.0005}],
     "OrthoHash": lambda n_bits: [{}, {"scale": 2 * n_bits**0.5}],
 }
-# Four changes more, each made to the best so far: of the loss, or of the pull.
+# Four more changes, each made to the best so far: of the loss, or of the pull.
 CHANGES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "HDT": lambda n_bits: [
         {"proxy_scale": 0.5 * n_bits**0.5},
@@ -90,7 +90,7 @@ RANKED_SHARE = 0.05
 
 
 def tuning_stages(method: str, n_bits: int) -> list[Stage]:
-    """Trials of the first form; HDT has class proxies in them, codes drawn to theirs, and a guide or none."""
+    """Return the trials of the first form. HDT has class proxies, codes pulled to theirs, and a guide or none."""
     proxies = [{"proxy_weight": PROXY_WEIGHT, "guide_bits": guide} for guide in GUIDES]
     losses = proxies if method == "HDT" else LOSSES[method](n_bits)
     pull = PULL if method == "HDT" else 0.0
@@ -117,15 +117,15 @@ def _changed(setting: Setting, change: Mapping[str, Any]) -> Setting:
 
 
 def head_stages(method: str, n_bits: int) -> list[Stage]:
-    """Trials of the second form."""
+    """Return the trials of the second form."""
     return [lambda _: [Setting(learning_rate=rate, loss=loss) for loss in LOSSES[method](n_bits) for rate in RATES]]
 
 
 def features_bench(path: Path, data: Path | None, weights: Path | None, size: int) -> ImageBench:
-    """A bench whose images are features of the backbone, from a file or computed and put there."""
+    """Return a bench whose images are features of the backbone, read from a file or computed and kept there."""
     if not path.exists():
         if data is None or weights is None:
-            raise SystemExit(f"{path} is not there; give --data and --weights to make it")
+            raise SystemExit(f"{path} does not exist; give --data and --weights to make it")
         bench = open_bench(data, weights, size=size)
         rows = bench.images.trained
         _, tuner = bench.prepared("whole")
@@ -144,17 +144,17 @@ def features_bench(path: Path, data: Path | None, weights: Path | None, size: in
 
 
 class OutOfTimeError(Exception):
-    """The minutes that were given are over."""
+    """The given minutes are over."""
 
 
 class Trials:
-    """Does trials and keeps them in a file, which is written after each; those that it holds are not done again.
+    """Trials kept in a file, which is written after each; a trial in it is not done again.
 
     Args:
-        bench: the images, and what trains on them.
+        bench: the images and the tuner.
         out: the file.
         epochs, size: see `Run`.
-        until: moment of `time.monotonic` after which no trial is begun.
+        until: time of `time.monotonic` after which no trial is begun.
     """
 
     def __init__(self, bench: ImageBench, out: Path, *, epochs: float, size: int, until: float) -> None:
@@ -174,7 +174,7 @@ class Trials:
             best = Setting(**max(tried, key=_map)["setting"])
 
     def record(self, method: str, n_bits: int, setting: Setting) -> Record:
-        """What a trial gave, done now if it was not done before."""
+        """Return the result of a trial, done now unless it was done before."""
         trial = {
             "method": method,
             "n_bits": n_bits,
@@ -208,7 +208,7 @@ class Trials:
         return found
 
     def winners(self) -> list[Record]:
-        """The best trial of each method and length."""
+        """Return the best trial of each method and length."""
         best: dict[tuple[str, int], Record] = {}
         for record in self.records:
             key = record["method"], record["n_bits"]
@@ -230,18 +230,29 @@ def _kept_records(path: Path) -> list[Record]:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the trials that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--weights", type=Path)
-    parser.add_argument("--features", type=Path, default=Path("out/features.npz"))
-    parser.add_argument("--fine-tune", action="store_true")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS))
-    parser.add_argument("--bits", nargs="*", type=int, default=list(LENGTHS))
-    parser.add_argument("--epochs", type=float)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--minutes", type=float, default=1e6)
-    parser.add_argument("--out", type=Path, default=Path("research/results/table1/trials.json"))
+    parser.add_argument("--data", type=Path, help="folder of the data")
+    parser.add_argument("--weights", type=Path, help="file of the network's weights")
+    parser.add_argument(
+        "--features", type=Path, default=Path("out/features.npz"), help="file of the features, read if it exists"
+    )
+    parser.add_argument(
+        "--fine-tune", action="store_true", help="train the whole network, not only a head on frozen features"
+    )
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), help="only these methods")
+    parser.add_argument("--bits", nargs="*", type=int, default=list(LENGTHS), help="only these code lengths")
+    parser.add_argument("--epochs", type=float, help="how many times each image is seen")
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=224,
+        help="side in pixels of the images that the network sees (default: %(default)s)",
+    )
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no trial after this many minutes")
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/table1/trials.json"), help="JSON file for the results"
+    )
     given = parser.parse_args()
     if given.fine_tune:
         bench = open_bench(given.data, given.weights, size=given.size)

@@ -1,10 +1,10 @@
-"""Whether the defaults that were found on SIFT hold on other vectors: raw images, 784 numbers each, nothing tuned.
+"""Check on other vectors the defaults that were found on SIFT: raw images of 784 numbers, with nothing tuned.
 
     python -m research.trials.other_vectors --out research/results/other_vectors.json
 
-The bundled Fashion-MNIST images as vectors: 2,000 to learn from, 3,000 to search in, 1,000 queries; neighbours by
-Euclidean distance. Figures are shares of queries whose true neighbour is among the first so many rows in query-directed
-order, 32-bit codes, 2 substrings.
+The bundled Fashion-MNIST images are taken as vectors: 2,000 to learn from, 3,000 to search in, 1,000 queries.
+Neighbours are by Euclidean distance. A figure is the share of queries whose true neighbour is among the first rows in
+query-directed order, with 32-bit codes and 2 substrings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READS = (3, 6, 12, 30, 60, 120)
 
 
 def images_as_vectors() -> VectorSet:
-    """The bundled images, flattened."""
+    """Return the bundled images, flattened."""
     sample = fashion_sample()
     images = sample.images.reshape(len(sample.images), -1)
     queries = sample.query_images.reshape(len(sample.query_images), -1)
@@ -40,8 +40,8 @@ def images_as_vectors() -> VectorSet:
 def main() -> None:
     """Train, measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON file for the results")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
     arguments = parser.parse_args()
     vectors = images_as_vectors()
     methods: dict[str, Callable[[int], HashEncoder | LinearEncoder]] = {

@@ -1,9 +1,10 @@
-"""Which estimate of P, and which other settings of the loss, give the better codes: the evidence for the defaults.
+"""Compare estimates of P and other settings of the loss: the evidence for the defaults.
 
     python -m research.trials.probability_choice --data ../shared/data --out research/results/probability_choice.json
 
-Two tasks, every row one model, several seeds: images with labels (the bundled Fashion-MNIST sample), and SIFT vectors
-with their 10 nearest neighbours as similar (skipped, and said so, where `sift1m` is not there). For SIFT:
+There are two tasks with several seeds; each row of the results is one model. The tasks are images with labels (the
+bundled Fashion-MNIST sample) and SIFT vectors with their 10 nearest neighbours as similar. SIFT is skipped, with a
+message, if `sift1m` is not in the folder of data. Its figures are:
 
 - `rows_read`: distinct rows that exact look-up in r+1 substring tables reads for a query;
 - `within`: rows within the radius, and `nearest_within`: share of queries whose true neighbour is one of them;
@@ -59,7 +60,7 @@ SIFT_SETTINGS: list[dict[str, Any]] = [
 
 
 def images(setting: dict[str, Any], steps: int, seed: int, device: str) -> dict[str, Any]:
-    """Retrieval by label on the bundled images."""
+    """Measure retrieval by label on the bundled images."""
     sample = fashion_sample()
     start = time.perf_counter()
     encoder = HashEncoder(**setting, steps=steps, batch_size=256, seed=seed, device=device)
@@ -79,7 +80,7 @@ def images(setting: dict[str, Any], steps: int, seed: int, device: str) -> dict[
 
 
 class Sift:
-    """Learn, base and query vectors, and the true neighbour of each query in this base."""
+    """Vectors to learn from, to search in and to search with, and the true neighbour of each query."""
 
     def __init__(self, folder: Path, device: str, n_queries: int) -> None:
         self.device = device
@@ -140,15 +141,25 @@ class Sift:
 def main() -> None:
     """Train, evaluate, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HAMTARGET_DATA", "../shared/data")))
-    parser.add_argument("--out", type=Path, default=Path("research/results/probability_choice.json"))
-    parser.add_argument("--image-steps", type=int, default=500)
-    parser.add_argument("--sift-steps", type=int, default=4000)
-    parser.add_argument("--sift-batch", type=int, default=1024)
-    parser.add_argument("--queries", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", choices=["images", "sift"], default=None)
-    parser.add_argument("--minutes", type=float, default=9.0, help="no new model is begun after so long")
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("HAMTARGET_DATA", "../shared/data")), help="folder of the data"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("research/results/probability_choice.json"), help="JSON file for the results"
+    )
+    parser.add_argument(
+        "--image-steps", type=int, default=500, help="batches to train on, for images (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sift-steps", type=int, default=4000, help="batches to train on, for SIFT (default: %(default)s)"
+    )
+    parser.add_argument("--sift-batch", type=int, default=1024, help="rows of a batch, for SIFT (default: %(default)s)")
+    parser.add_argument("--queries", type=int, default=2000, help="number of queries (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
+    parser.add_argument("--only", choices=["images", "sift"], default=None, help="only this task")
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="begin no new model after this many minutes (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
@@ -165,7 +176,7 @@ def main() -> None:
             sift = Sift(folder, device, arguments.queries)
             result["setting"]["sift_base_rows"] = len(sift.base)
         else:
-            print(f"SKIPPED: sift, because {folder / 'learn.npz'} is not there (set HAMTARGET_DATA)")
+            print(f"SKIPPED: sift, because {folder / 'learn.npz'} does not exist (set HAMTARGET_DATA)")
     jobs: list[tuple[str, dict[str, Any], int]] = []
     for seed in range(arguments.seeds):
         if sift is not None:

@@ -1,13 +1,13 @@
-"""Which loss, and which setting of it, gives codes whose probing finds true neighbours soonest: the log of a search.
+"""Compare losses and their settings by how soon probing finds the true neighbours.
 
     python -m research.trials.sift_losses --data ../shared/data/sift1m --out research/results/sift1m/losses.json
 
-Every row is one model of 64 bits, trained on 95% of the learning set. Settings are to be compared by `held_out`: the
-other 5% as queries, the 95% as the base, and .1, .2 and .4% of its rows read. `queries` are the same figures for the
-set's own queries and base at 500 to 8,000 rows read: they are reported, not chosen by, and left out with
-`--held-out-only`, which then needs the learning set alone. `ranked_K` is the share of
-queries whose true neighbour is among the first K of 4,000 rows read, once they are ranked by the angle of the logits;
-`chosen_S` that it is among the first S of the base by asymmetric distance, of .6% that are read.
+Each row of the results is one model of 64 bits, trained on 95% of the learning set. Settings are compared by
+`held_out`: the other 5% are queries, the 95% are the base, and .1, .2 and .4% of its rows are read. `queries` are the
+same figures for the set's own queries and base at 500 to 8,000 rows read. They are reported, but nothing is chosen by
+them; `--held-out-only` leaves them out and needs the learning set only. `ranked_K` is the share of queries whose true
+neighbour is among the first K of 4,000 rows read, ranked by the angle of the logits. `chosen_S` is the share of queries
+whose true neighbour is among the first S of the base by asymmetric distance, of .6% that are read.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ SETTINGS = {"losses": _LOSSES, "speed": _FOR_SPEED, "choosing": _CHOOSING}
 
 
 class MultiIndexLikelihood(PairLoss):
-    """Minus the log chance that some table finds a similar pair, and the rows that tables give for other pairs.
+    """Minus the log probability that a table finds a similar pair, and the rows that tables give for other pairs.
 
-    A table finds a pair if its substrings differ in at most so many bits; the mean over `flips` is taken.
+    A table finds a pair if its substrings differ in at most `flips` bits; the mean over all `flips` is taken.
     """
 
     def __init__(self, *, substrings: int, flips: Sequence[int], weight: float, sharpness: float) -> None:
@@ -139,12 +139,12 @@ class MultiIndexLikelihood(PairLoss):
         return (n_bits - most) * torch.log(same) + torch.log(terms)
 
     def extra_repr(self) -> str:
-        """Settings, to recognise a run by."""
+        """Return the settings, by which a run is recognised."""
         return f"flips={self.flips}, weight={self.weight}, sharpness={self.sharpness}, bounds={self.bounds}"
 
 
 def build_loss(setting: dict[str, Any]) -> PairLoss:
-    """The loss of a setting."""
+    """Return the loss of a setting."""
     substrings, sharpness = setting.get("substrings", 3), setting.get("sharpness", 4.0)
     if setting["loss"] == "probing":
         temperature = setting.get("temperature", 0.3)
@@ -174,7 +174,7 @@ def build_loss(setting: dict[str, Any]) -> PairLoss:
 def evaluate(
     model: HashModel, base: Tensor, queries: Tensor, truth: Tensor, substrings: int, reads: Sequence[int]
 ) -> dict[str, Any]:
-    """Shares of queries whose true neighbour is read in time, and then ranked in time."""
+    """Return the shares of queries whose true neighbour is read, and then ranked, early enough."""
     model.eval()
     rows = torch.cat([model(part) for part in base.split(65536)])
     signs, units = torch.where(rows > 0, 1.0, -1.0), F.normalize(rows, dim=1)
@@ -211,14 +211,21 @@ def evaluate(
 def main() -> None:
     """Train, evaluate, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--settings", choices=sorted(SETTINGS), default="losses")
-    parser.add_argument("--held-out-only", action="store_true", help="look at no queries: needs learn.npz alone")
-    parser.add_argument("--queries", type=int, default=2000, help="how many of the set's queries")
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=60.0, help="no new model is begun after so long")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the data")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON file for the results")
+    parser.add_argument(
+        "--settings",
+        choices=sorted(SETTINGS),
+        default="losses",
+        help="the group of settings to try (default: %(default)s)",
+    )
+    parser.add_argument("--held-out-only", action="store_true", help="use no queries; needs learn.npz only")
+    parser.add_argument("--queries", type=int, default=2000, help="number of the set's queries")
+    parser.add_argument("--steps", type=int, default=4000, help="batches to train on")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="begin no new model after this many minutes (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     began = time.perf_counter()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,9 +1,9 @@
-"""Train the models that table 2 and figure 4 are measured with, where a GPU is: from the learning set alone.
+"""Train the models of table 2 and figure 4 on a machine with a GPU, from the learning set only.
 
     python -m research.trials.sift_models --learn ../shared/data/sift1m/learn.npz --set sift1m --models models
 
-The native core need not be built. `python -m research table2` and `figure4` with the same `--models` then take them
-from there, on any machine.
+The native core need not be built. `python -m research table2` and `figure4` with the same `--models` then use these
+models, on any machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from research.paper.vector_models import (
 
 
 def models_of(seeds: int, steps: int) -> list[VectorModel]:
-    """Every model: look-up with the first seed, probing with all."""
+    """Return every model: look-up with the first seed, probing with all."""
     training = Training(steps=steps)
     look_up = [
         *((n_bits, radius, weight, way) for way in WAYS for n_bits, radius in LENGTHS for weight in LAMBDAS),
@@ -45,13 +45,15 @@ def models_of(seeds: int, steps: int) -> list[VectorModel]:
 
 
 def main() -> None:
-    """Train what is missing and say how long each took."""
+    """Train the missing models, and print how long each took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--learn", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--set", required=True, metavar="NAME", help="what `open_vector_set` calls the whole set")
-    parser.add_argument("--models", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--learn", type=Path, required=True, metavar="FILE", help="file of the vectors to learn from")
+    parser.add_argument(
+        "--set", required=True, metavar="NAME", help="name of the whole set, as `open_vector_set` gives it"
+    )
+    parser.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of trained models")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=4000, help="batches to train on")
     arguments = parser.parse_args()
     learn = np.asarray(open_vectors(arguments.learn))
     vectors = VectorSet(learn, learn[:0], learn[:0], np.empty((0, 1), dtype=np.int64), arguments.set)

@@ -1,9 +1,10 @@
-"""The headline of probing on SIFT 1M over several seeds: how soon the true neighbour is read.
+"""Measure probing on SIFT 1M over several seeds: how soon the true neighbour is read.
 
     python -m research.trials.sift_seeds --data ../shared/data/sift1m --models models \
         --out research/results/sift1m/seeds.json
 
-64 bits, 3 substrings, all queries, the whole base; models that are not in the folder are trained (4,000 steps).
+Codes have 64 bits and 3 substrings; all queries and the whole base are used. Models that are not in the folder are
+trained (4,000 steps).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ READS = (1000, 2000, 4000, 8000)
 
 
 def main() -> None:
-    """Train what is missing, measure, print and write."""
+    """Train the missing models, measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--models", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the data")
+    parser.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of trained models")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON file for the results")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
     arguments = parser.parse_args()
     vectors = open_vector_set(arguments.data)
     rows: list[dict[str, Any]] = []

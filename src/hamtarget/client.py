@@ -1,11 +1,15 @@
-"""A client of `hamtarget serve`; needs nothing but Python.
+"""A client of `hamtarget serve`; it needs nothing but Python's standard library.
 
-from hamtarget.client import Client
+    from hamtarget.client import Client
+    from hamtarget.items import Item
 
-with Client("http://127.0.0.1:8080") as client:
-    client.put([Put("shoe-1", code=code, payload={"price": 40})])
-    for hit in client.search(image="shoe.jpg", radius=4).hits:
-        print(hit.id, hit.distance, hit.payload)
+    with Client("http://127.0.0.1:8080") as client:
+        client.put([Item("shoe-1", "shoe.jpg", payload={"price": 40})])
+        for hit in client.search("shoe.jpg", radius=4):
+            print(hit.id, hit.distance, hit.payload)
+
+The calls have the names and arguments of `hamtarget.Store`, and their results the same shape. A query is an image (a
+path, or the bytes of a file) or a vector; a code is bytes, hexadecimal digits, or a row of uint8.
 """
 
 from __future__ import annotations
@@ -15,99 +19,127 @@ import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
-from hamtarget.errors import BusyError, InputError, ServiceError
+from hamtarget.errors import BusyError, DtypeError, InputError, ServiceError
+from hamtarget.filters import Range
+from hamtarget.items import Id, Item
 
-Id = str | int
-Image = str | os.PathLike[str] | bytes
-"""A file, or the bytes of one."""
-Filter = Mapping[str, Any]
-"""Fields of the payload: a value each, or {"min": ..., "max": ...}."""
+__all__ = ["Client", "ServedBatch", "ServedHit", "ServedHits"]
 
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """An item to be kept: one of `code`, `vector` and `image`."""
-
-    id: Id
-    code: bytes | None = None
-    vector: Sequence[float] | None = None
-    image: Image | None = None
-    embedding: Sequence[float] | None = None
-    payload: Mapping[str, Any] | None = None
+_Filter = Mapping[str, Any]
+_Code = bytes | str | Iterable[int]
+_Query = str | os.PathLike[str] | bytes | Iterable[float]
 
 
-@dataclass(frozen=True, slots=True)
-class ServedHit:
-    """An item that was found; `embedding_distance`, `code` and `payload` only where they were asked for."""
+def __dir__() -> list[str]:
+    return __all__
+
+
+class ServedHit(NamedTuple):
+    """An item that was found; `code` and `payload` are None unless they were asked for."""
 
     id: Id
     distance: int
+    """Hamming distance to the query."""
     embedding_distance: float | None = None
+    """Distance of the embeddings, where hits were re-ranked by it."""
     code: bytes | None = None
     payload: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Hits of a query, nearest first, its code, and what it took."""
+class _Cost(NamedTuple):
+    """Work that one query took: buckets looked up, rows read, embedding distances computed."""
 
-    hits: tuple[ServedHit, ...]
-    code: bytes
-    truncated: bool
+    buckets: int
     candidates: int
     comparisons: int
-    encode_ms: float
-    index_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchAnswer:
-    """Hits of many queries, one after another: those of query q lie from offsets[q] to offsets[q + 1]."""
+class ServedHits(tuple[ServedHit, ...]):
+    """Hits of one query, a tuple of `ServedHit`, nearest first.
+
+    Attributes:
+        cost: the work that the query took: buckets, candidates, comparisons.
+        code: the code of the query; empty for a query of a batch.
+        truncated: True if there are as many hits as the limit allows, and perhaps more.
+        encode_ms: milliseconds in the encoder, for the service's batch with this query.
+        index_ms: milliseconds in the index, for the service's batch with this query.
+    """
+
+    cost: _Cost
+    code: bytes = b""
+    truncated: bool = False
+    encode_ms: float = 0.0
+    index_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedBatch:
+    """Hits of a batch of queries: `batch[q]` are those of query q, nearest first.
+
+    The lists hold all hits one after another; those of query q lie from `offsets[q]` to `offsets[q + 1]`.
+
+    Attributes:
+        offsets: queries + 1 numbers.
+        ids: ids of all hits.
+        distances: Hamming distances of all hits.
+        embedding_distances: distances of the embeddings, if the hits were re-ranked; they are then ordered by it.
+        costs: the work of each query: buckets, candidates, comparisons.
+        encode_ms: milliseconds in the encoder.
+        index_ms: milliseconds in the index.
+    """
 
     offsets: list[int]
     ids: list[Id]
     distances: list[int]
-    candidates: int
-    comparisons: int
+    embedding_distances: list[float] | None
+    costs: list[_Cost]
+    encode_ms: float
     index_ms: float
 
     def __len__(self) -> int:
-        """Number of queries."""
+        """Return the number of queries."""
         return len(self.offsets) - 1
 
-    def __getitem__(self, query: int) -> list[ServedHit]:
-        """Hits of one query."""
+    def __getitem__(self, query: int) -> ServedHits:
+        """Return the hits of one query.
+
+        Raises:
+            IndexError: there is no such query.
+        """
         if not -len(self) <= query < len(self):
             raise IndexError(f"query {query} of a batch of {len(self):,}")
         query %= len(self)
-        here = slice(self.offsets[query], self.offsets[query + 1])
-        return [ServedHit(id, distance) for id, distance in zip(self.ids[here], self.distances[here], strict=True)]
+        places = range(self.offsets[query], self.offsets[query + 1])
+        closeness = self.embedding_distances
+        hits = ServedHits(
+            ServedHit(self.ids[place], self.distances[place], None if closeness is None else closeness[place])
+            for place in places
+        )
+        hits.cost = self.costs[query]
+        hits.encode_ms, hits.index_ms = self.encode_ms, self.index_ms
+        return hits
 
-
-@dataclass(frozen=True, slots=True)
-class ServedItem:
-    """An item as the service keeps it."""
-
-    id: Id
-    code: bytes
-    embedding: list[float] | None = field(repr=False)
-    payload: dict[str, Any] | None
-    has_image: bool
+    def __iter__(self) -> Iterator[ServedHits]:
+        """Yield the hits of each query in turn."""
+        return (self[query] for query in range(len(self)))
 
 
 class Client:
     """A connection to a service, kept open between calls; for one thread at a time.
 
     Args:
-        address: such as "http://127.0.0.1:8080".
-        token: what the service wants, if it wants one.
+        address: address of the service, such as "http://127.0.0.1:8080".
+        token: the service's token, if it wants one.
         timeout: seconds to wait for an answer.
+
+    Raises:
+        InputError: the address is not one of HTTP.
     """
 
     def __init__(self, address: str, *, token: str | None = None, timeout: float = 60.0) -> None:
@@ -130,110 +162,241 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Nothing; the connection is closed."""
+        """Close the connection; the next call opens it again."""
         self._connection.close()
 
     def search(
         self,
-        *,
-        code: bytes | None = None,
-        vector: Sequence[float] | None = None,
-        image: Image | None = None,
-        id: Id | None = None,
+        query: _Query | None = None,
         radius: int | None = None,
+        *,
+        code: _Code | None = None,
+        id: Id | None = None,
         limit: int | None = None,
-        filter: Filter | None = None,
-        rerank: bool = False,
-        embedding: Sequence[float] | None = None,
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
-    ) -> Answer:
-        """Everything within `radius` bits of a code, vector, image or stored item, nearest first, at most `limit`.
+    ) -> ServedHits:
+        """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
+
+        Args:
+            query: an image (a path, or the bytes of a file) or a vector; or else
+            code: bytes, hexadecimal digits, or a row of uint8; or else
+            id: an item of the store.
+            radius: the store's own by default.
+            limit: most hits; the service's default, 50.
+            filter: the value, or the `Range` of values, of each named top-level field of the payload.
+            rerank: so many of the hits (after `limit`), the closest by embedding.
+            embedding: of the query, for `rerank`; that of the encoder or of the item by default.
+            payload: True if hits come with their payloads.
+            codes: True if hits come with their codes.
 
         Raises:
-            ServiceError: the service refused, failed or did not answer. BusyError: it has too much to do.
+            InputError: not exactly one of query, code and id is given, or one of them is of another kind.
+            ServiceError: the service refused, failed or did not answer.
+            BusyError: it has too much to do; try again after `retry_after` seconds.
         """
-        asked = _query(code, vector, image, id, filter, rerank, embedding, payload, codes)
-        return _answer(self._post("/v1/search", {**asked, "radius": radius, "limit": limit}))
-
-    def nearest(
-        self,
-        k: int = 10,
-        *,
-        code: bytes | None = None,
-        vector: Sequence[float] | None = None,
-        image: Image | None = None,
-        id: Id | None = None,
-        filter: Filter | None = None,
-        rerank: bool = False,
-        embedding: Sequence[float] | None = None,
-        payload: bool = True,
-        codes: bool = False,
-    ) -> Answer:
-        """The `k` nearest items; for the rest see `search`."""
-        asked = _query(code, vector, image, id, filter, rerank, embedding, payload, codes)
-        return _answer(self._post("/v1/nearest", {**asked, "k": k}))
+        asked = _one(query, code, id, embedding, payload, codes)
+        return self._hits("/v1/search", {**asked, "radius": radius, "limit": limit, **_ranked(filter, rerank)})
 
     def search_batch(
         self,
-        codes: Sequence[bytes],
+        queries: Iterable[Iterable[float]] | None = None,
+        radius: int | None = None,
         *,
+        codes: Iterable[_Code] | None = None,
+        limit: int | None = None,
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[Iterable[float]] | None = None,
+    ) -> ServedBatch:
+        """Find every item within `radius` bits of each of many vectors or codes; see `search`.
+
+        Args:
+            queries: vectors; or else
+            codes: codes.
+            radius: as in `search`.
+            limit: most hits for each query; the service's default, 10.
+            filter: as in `search`.
+            rerank: as in `search`, for each query.
+            embedding: of the queries, a row each.
+
+        Raises:
+            As `search`.
+        """
+        asked = _many(queries, codes, embedding)
+        return self._batch("/v1/search/batch", {**asked, "radius": radius, "limit": limit, **_ranked(filter, rerank)})
+
+    def nearest(
+        self,
+        query: _Query | None = None,
+        k: int = 10,
+        *,
+        code: _Code | None = None,
+        id: Id | None = None,
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[float] | None = None,
+        payload: bool = True,
+        codes: bool = False,
+    ) -> ServedHits:
+        """Find the `k` nearest items exactly; for the rest see `search`."""
+        asked = _one(query, code, id, embedding, payload, codes)
+        return self._hits("/v1/nearest", {**asked, "k": k, **_ranked(filter, rerank)})
+
+    def nearest_batch(
+        self,
+        queries: Iterable[Iterable[float]] | None = None,
+        k: int = 10,
+        *,
+        codes: Iterable[_Code] | None = None,
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[Iterable[float]] | None = None,
+    ) -> ServedBatch:
+        """Find the `k` nearest items of each of many vectors or codes; see `nearest` and `search_batch`."""
+        asked = _many(queries, codes, embedding)
+        return self._batch("/v1/nearest/batch", {**asked, "k": k, **_ranked(filter, rerank)})
+
+    def probe(
+        self,
+        query: _Query | None = None,
+        budget: int | None = None,
+        *,
+        logits: Iterable[float] | None = None,
+        code: _Code | None = None,
+        id: Id | None = None,
         radius: int | None = None,
         limit: int | None = None,
-        filter: Filter | None = None,
-    ) -> BatchAnswer:
-        """Everything within `radius` bits of each of many codes, at most `limit` hits each."""
-        asked = {"codes_base64": _packed(codes), "radius": radius, "limit": limit, "filter": filter}
-        return BatchAnswer(**self._post("/v1/search/batch", asked))
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[float] | None = None,
+        comparisons: int | None = None,
+        payload: bool = True,
+        codes: bool = False,
+    ) -> ServedHits:
+        """Search approximately: read at most `budget` rows, the most likely first.
 
-    def nearest_batch(self, codes: Sequence[bytes], k: int = 10, *, filter: Filter | None = None) -> BatchAnswer:
-        """The `k` nearest items of each of many codes."""
-        asked = {"codes_base64": _packed(codes), "k": k, "filter": filter}
-        return BatchAnswer(**self._post("/v1/nearest/batch", asked))
+        Args:
+            query: as in `search`; or else
+            logits: the query as the encoder's real values before the sign; or else
+            code: as in `search`; every bit counts alike then.
+            id: as in `search`.
+            budget: most rows read; the service's default grows with the store.
+            radius: hits lie within so many bits; every row that is read is a hit by default.
+            limit: most hits before they are ranked; the service's default, 50, without `rerank`.
+            filter: as in `search`.
+            rerank: as in `search`; a store without embeddings ranks by the query's logits.
+            embedding: as in `search`.
+            comparisons: most embeddings compared, with `rerank`.
+            payload: as in `search`.
+            codes: as in `search`.
 
-    def put(self, items: Iterable[Put]) -> int:
-        """How many items were given; they are then on the service's disk, all of them or none."""
-        content = [_without_none(_put(item)) for item in items]
+        Raises:
+            As `search`.
+        """
+        asked = _one(query, code, id, embedding, payload, codes, logits)
+        how = {"budget": budget, "radius": radius, "limit": limit, "comparisons": comparisons}
+        return self._hits("/v1/probe", {**asked, **how, **_ranked(filter, rerank)})
+
+    def probe_batch(
+        self,
+        queries: Iterable[Iterable[float]] | None = None,
+        budget: int | None = None,
+        *,
+        logits: Iterable[Iterable[float]] | None = None,
+        codes: Iterable[_Code] | None = None,
+        radius: int | None = None,
+        limit: int | None = None,
+        filter: _Filter | None = None,
+        rerank: int | None = None,
+        embedding: Iterable[Iterable[float]] | None = None,
+        comparisons: int | None = None,
+    ) -> ServedBatch:
+        """Search approximately for each of many queries; see `probe` and `search_batch`."""
+        asked = _many(queries, codes, embedding, logits)
+        how = {"budget": budget, "radius": radius, "limit": limit, "comparisons": comparisons}
+        return self._batch("/v1/probe/batch", {**asked, **how, **_ranked(filter, rerank)})
+
+    def put(self, items: Iterable[Item]) -> int:
+        """Put items, in place of those with the same ids, and return their number.
+
+        On return they are on the service's disk, all of them or none.
+
+        Raises:
+            InputError: an item has not exactly one of input and code.
+            ServiceError: as in `search`; `status` is 403 where the service takes no changes.
+        """
+        content = [_without_none(_item(item)) for item in items]
         return int(self._json("PUT", "/v1/items", {"items": content})["items"]) if content else 0
 
     def delete(self, id: Id) -> None:
-        """Nothing; the item is gone.
+        """Delete an item.
 
         Raises:
-            ServiceError: there is none of this id (`status` 404), or the service takes no changes.
+            ServiceError: there is no item of this id (`status` 404), or the service takes no changes (403).
         """
         self._json("DELETE", _item_path(id))
 
-    def get(self, id: Id) -> ServedItem | None:
-        """The item of an id; None where there is none."""
+    def get(self, id: Id) -> Item | None:
+        """Return the item of an id, its code as bytes; None where there is none."""
         try:
             found = self._json("GET", _item_path(id))
         except ServiceError as error:
             if error.status == 404:
                 return None
             raise
-        return ServedItem(
-            found["id"], bytes.fromhex(found["code"]), found["embedding"], found["payload"], found["has_image"]
-        )
+        code = bytes.fromhex(found["code"])
+        return Item(found["id"], code=code, embedding=found["embedding"], payload=found["payload"])
 
     def picture(self, id: Id, size: int = 256) -> bytes:
-        """An item's picture, a PNG or JPEG at most `size` pixels wide and high."""
+        """Return an item's picture, a PNG or JPEG at most `size` pixels wide and high."""
         return self._call("GET", f"{_item_path(id, '/image')}&size={size}")
 
     def stats(self) -> dict[str, Any]:
-        """What the service holds, as `GET /v1/stats` tells it."""
+        """Return what the service holds and can do, as `GET /v1/stats` tells it."""
         return self._json("GET", "/v1/stats")
 
     def is_ready(self) -> bool:
-        """Whether the service takes requests."""
+        """Return True if the service takes requests."""
         try:
             self._call("GET", "/readyz")
         except ServiceError:
             return False
         return True
 
-    def _post(self, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return self._json("POST", path, _without_none(asked))
+    def _hits(self, path: str, asked: Mapping[str, Any]) -> ServedHits:
+        found = self._json("POST", path, _without_none(asked))
+        hits = ServedHits(
+            ServedHit(
+                hit["id"],
+                hit["distance"],
+                hit.get("embedding_distance"),
+                bytes.fromhex(hit["code"]) if "code" in hit else None,
+                hit.get("payload"),
+            )
+            for hit in found["hits"]
+        )
+        cost, took = found["cost"], found["took"]
+        hits.cost = _Cost(cost["buckets"], cost["candidates"], cost["comparisons"])
+        hits.code, hits.truncated = bytes.fromhex(found["code"]), found["truncated"]
+        hits.encode_ms, hits.index_ms = took["encode_ms"], took["index_ms"]
+        return hits
+
+    def _batch(self, path: str, asked: Mapping[str, Any]) -> ServedBatch:
+        found = self._json("POST", path, _without_none(asked))
+        costs, took = found["costs"], found["took"]
+        return ServedBatch(
+            found["offsets"],
+            found["ids"],
+            found["distances"],
+            found.get("embedding_distances"),
+            list(map(_Cost, costs["buckets"], costs["candidates"], costs["comparisons"])),
+            took["encode_ms"],
+            took["index_ms"],
+        )
 
     def _json(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self._call(method, path, content))
@@ -268,64 +431,95 @@ class Client:
         raise http.client.CannotSendRequest
 
 
-def _query(
-    code: bytes | None,
-    vector: Sequence[float] | None,
-    image: Image | None,
+def _one(
+    query: _Query | None,
+    code: _Code | None,
     id: Id | None,
-    filter: Filter | None,
-    rerank: bool,
-    embedding: Sequence[float] | None,
+    embedding: Iterable[float] | None,
     payload: bool,
     codes: bool,
+    logits: Iterable[float] | None = None,
 ) -> dict[str, Any]:
-    if sum(each is not None for each in (code, vector, image, id)) != 1:
-        raise InputError("give one of code, vector, image and id")
+    """Return the fields of a request with one query."""
+    if sum(each is not None for each in (query, code, id, logits)) != 1:
+        raise InputError("give one of query, code and id (or logits, to probe)")
     return {
-        "code": None if code is None else bytes(code).hex(),
-        "vector": _numbers(vector),
-        "image": None if image is None else _file_base64(image),
+        **({} if query is None else _input(query)),
+        "code": None if code is None else _bytes_of(code).hex(),
         "id": id,
-        "filter": filter,
-        "rerank": rerank,
+        "logits": _numbers(logits),
         "embedding": _numbers(embedding),
         "payload": payload,
         "codes": codes,
     }
 
 
-def _put(item: Put) -> dict[str, Any]:
+def _many(
+    queries: Iterable[Iterable[float]] | None,
+    codes: Iterable[_Code] | None,
+    embedding: Iterable[Iterable[float]] | None,
+    logits: Iterable[Iterable[float]] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of a request with many queries."""
+    if sum(each is not None for each in (queries, codes, logits)) != 1:
+        raise InputError("give one of queries and codes (or logits, to probe)")
+    packed = None if codes is None else base64.b64encode(b"".join(map(_bytes_of, codes))).decode("ascii")
+    return {
+        "vectors": _rows(queries),
+        "codes_base64": packed,
+        "logits": _rows(logits),
+        "embedding": _rows(embedding),
+    }
+
+
+def _ranked(filter: _Filter | None, rerank: int | None) -> dict[str, Any]:
+    """Return the fields that every search has."""
+    if filter is not None:
+        filter = {
+            field: _without_none({"min": wanted.min, "max": wanted.max}) if isinstance(wanted, Range) else wanted
+            for field, wanted in filter.items()
+        }
+    return {"filter": filter, "rerank": rerank}
+
+
+def _item(item: Item) -> dict[str, Any]:
+    if not isinstance(item, Item):
+        raise DtypeError(f"put got a {type(item).__name__}; expected hamtarget.items.Item(id, ...)")
+    if (item.input is None) == (item.code is None):
+        raise InputError(f"item {item.id!r} needs either an input or a code, one of them")
+    code: Any = item.code
+    embedding: Any = item.embedding
     return {
         "id": item.id,
-        "code": None if item.code is None else bytes(item.code).hex(),
-        "vector": _numbers(item.vector),
-        "image": None if item.image is None else _file_base64(item.image),
-        "embedding": _numbers(item.embedding),
+        **({} if item.input is None else _input(item.input)),
+        "code": None if code is None else _bytes_of(code).hex(),
+        "embedding": _numbers(embedding),
         "payload": None if item.payload is None else dict(item.payload),
     }
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
-    hits = tuple(
-        ServedHit(
-            hit["id"],
-            hit["distance"],
-            hit.get("embedding_distance"),
-            bytes.fromhex(hit["code"]) if "code" in hit else None,
-            hit.get("payload"),
-        )
-        for hit in found["hits"]
-    )
-    took = found["took"]
-    return Answer(
-        hits,
-        bytes.fromhex(found["code"]),
-        found["truncated"],
-        found["candidates"],
-        found["comparisons"],
-        took["encode_ms"],
-        took["index_ms"],
-    )
+def _input(given: _Query) -> dict[str, Any]:
+    """Return the field of an input: an image where it is a path or bytes, a vector otherwise."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return {"image": base64.b64encode(given).decode("ascii")}
+    if isinstance(given, str | os.PathLike):
+        return {"image": base64.b64encode(Path(given).read_bytes()).decode("ascii")}
+    return {"vector": _numbers(given)}
+
+
+def _bytes_of(code: _Code) -> bytes:
+    """Return the packed bytes of a code: of bytes, of hexadecimal digits, or of a row of uint8."""
+    if isinstance(code, bytes | bytearray | memoryview):
+        return bytes(code)
+    try:
+        if isinstance(code, str):
+            return bytes.fromhex(code)
+        # Rows of numpy give their numbers, without numpy being imported here.
+        return bytes(int(value) for value in code)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"code is {str(code)[:40]!r}; expected bytes, hexadecimal digits, or a row of numbers from 0 to 255"
+        ) from error
 
 
 def _error(response: http.client.HTTPResponse, answer: bytes) -> ServiceError:
@@ -347,17 +541,12 @@ def _item_path(id: Id, rest: str = "") -> str:
     return f"/v1/items/{quote(str(id), safe='')}{rest}?kind={kind}"
 
 
-def _packed(codes: Sequence[bytes]) -> str:
-    return base64.b64encode(b"".join(bytes(code) for code in codes)).decode("ascii")
-
-
-def _file_base64(image: Image) -> str:
-    content = image if isinstance(image, bytes) else Path(image).read_bytes()
-    return base64.b64encode(content).decode("ascii")
-
-
-def _numbers(values: Sequence[float] | None) -> list[float] | None:
+def _numbers(values: Iterable[float] | None) -> list[float] | None:
     return None if values is None else [float(value) for value in values]
+
+
+def _rows(rows: Iterable[Iterable[float]] | None) -> list[list[float]] | None:
+    return None if rows is None else [[float(value) for value in row] for row in rows]
 
 
 def _without_none(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,5 +58,5 @@ def trained(photos, tmp_path_factory):
 def filled(photos, trained, tmp_path_factory):
     """A store of all the pictures; not to be changed."""
     folder = tmp_path_factory.mktemp("filled") / "store"
-    run_command("index", folder, photos, "--model", trained.model)
+    run_command("add", folder, photos, "--model", trained.model)
     return folder

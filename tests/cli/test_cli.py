@@ -43,6 +43,25 @@ def test_every_verb_has_help_with_an_example():
             assert f"Example: hamtarget {' '.join(path)} " in result.output
 
 
+def test_the_help_fits_on_one_screen():
+    lines = run("--help").output.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith("...") for line in lines[1:])
+    verbs_by_group = {}
+    for line in lines:
+        if line and not line.startswith((" ", "Usage", "Learn binary", "Options", "Begin")):
+            group = verbs_by_group.setdefault(line, [])
+        elif line.startswith("  "):
+            group.append(line.split()[0])
+    assert verbs_by_group == {
+        "Learn": ["train", "encode", "evaluate"],
+        "Store and search": ["add", "search", "dups"],
+        "Look": ["info", "verify", "plan"],
+        "Serve": ["serve", "demo"],
+    }
+
+
 def test_nothing_typed_shows_the_help():
     assert "Usage: " in run().output
 

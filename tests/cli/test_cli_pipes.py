@@ -58,9 +58,9 @@ def interrupt(process):
     return errors.splitlines()[-1]
 
 
-def test_encode_into_index_into_search(trained, photos, tmp_path):
+def test_encode_into_add_into_search(trained, photos, tmp_path):
     done = shell(
-        '"$H" encode "$MODEL" "$PHOTOS" --json | "$H" index "$STORE" - && '
+        '"$H" encode "$MODEL" "$PHOTOS" --json | "$H" add "$STORE" - && '
         '"$H" encode "$MODEL" "$PHOTOS" --json | head -n 3 | "$H" search "$STORE" - --nearest 1 --json',
         MODEL=trained.model,
         PHOTOS=photos,
@@ -87,7 +87,7 @@ def test_paths_on_the_standard_input(trained, photos):
 def test_a_reader_that_leaves_early(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((3000, 1), dtype=np.uint8))
     done = shell(
-        '"$H" index "$STORE" "$ROWS" && "$H" dups "$STORE" --radius 0 | head -n 2',
+        '"$H" add "$STORE" "$ROWS" && "$H" dups "$STORE" --radius 0 | head -n 2',
         STORE=tmp_path / "store",
         ROWS=tmp_path / "rows.npy",
     )
@@ -128,12 +128,12 @@ def test_completion_of_the_shell():
     assert shell('"$H"', **environment).stdout.split() == ["verify"]
 
 
-def test_ctrl_c_while_indexing(tmp_path):
+def test_ctrl_c_while_adding(tmp_path):
     """What was put before stays, is whole, and is skipped when the same command is run again."""
     store = tmp_path / "store"
     rows = np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8)
     lines = [json.dumps({"id": k, "code": row.tobytes().hex()}) + "\n" for k, row in enumerate(rows)]
-    arguments = ("index", store, "-", "--batch", "100")
+    arguments = ("add", store, "-", "--batch", "100")
     process = start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdin.writelines(lines[:250])
     process.stdin.flush()
@@ -179,7 +179,7 @@ def test_ctrl_c_while_training(tmp_path):
         (["verify", "/nowhere"], 2),
         (["train", "/nowhere", "--model", "/dev/null/model"], 2),
         (["encode", "/nowhere", "/nowhere"], 2),
-        (["index", "/dev/null/store", "/nowhere"], 2),
+        (["add", "/dev/null/store", "/nowhere"], 2),
         (["search", "/nowhere", "00"], 2),
         (["plan", "many"], 2),
         (["search"], 2),

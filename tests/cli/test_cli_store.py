@@ -1,4 +1,4 @@
-"""`hamtarget index`, `search`, `dups`, `verify` and `info`."""
+"""`hamtarget add`, `search`, `dups`, `verify` and `info`."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def codes(tmp_path):
     """A store of six 16-bit codes."""
     folder = tmp_path / "codes"
     records = [{"id": f"n{k}", "code": code, "payload": {"k": k, "even": k % 2 == 0}} for k, code in enumerate(CODES)]
-    result = run("index", folder, "-", input=jsonl(*records))
+    result = run("add", folder, "-", input=jsonl(*records))
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{folder}: 6 stored, 0 skipped; 6 in all\n"
     return folder
@@ -53,23 +53,28 @@ def test_a_store_of_images(filled, photos, trained):
 
 def test_what_is_there_is_skipped_unless_replaced(codes):
     other = jsonl({"id": "n0", "code": "ffff"}, {"id": "new", "code": "1234"})
-    assert run("index", codes, input=other).stdout == f"{codes}: 1 stored, 1 skipped; 7 in all\n"
+    assert run("add", codes, input=other).stdout == f"{codes}: 1 stored, 1 skipped; 7 in all\n"
     assert json.loads(run("search", codes, "--id", "n0", "-k", "1", "--json").stdout)["hits"][0]["distance"] == 0
     assert run("search", codes, "0000", "--radius", "0", "--json").stdout.count('"id": "n0"') == 1
-    told = json.loads(run("index", codes, "--replace", "--json", input=other).stdout)
+    told = json.loads(run("add", codes, "--replace", "--json", input=other).stdout)
     assert told == {"store": str(codes), "stored": 2, "skipped": 0, "broken": 0, "items": 7}
     assert json.loads(run("search", codes, "0000", "--radius", "0", "--json").stdout)["hits"] == []
 
 
+def test_the_former_name_of_add_still_works(tmp_path):
+    assert run("index", tmp_path / "store", input="00ff\n").stdout.endswith("1 stored, 0 skipped; 1 in all\n")
+    assert "index" not in run("--help").stdout
+
+
 def test_the_same_id_twice_in_one_batch(tmp_path):
     twice = jsonl({"id": "a", "code": "00"}, {"id": "a", "code": "ff"})
-    assert run("index", tmp_path / "store", input=twice).stdout.endswith("1 stored, 1 skipped; 1 in all\n")
+    assert run("add", tmp_path / "store", input=twice).stdout.endswith("1 stored, 1 skipped; 1 in all\n")
 
 
 def test_a_prefix_keeps_two_files_apart(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(6, dtype=np.uint8).reshape(3, 2))
     for prefix in ("a", "b"):
-        assert run("index", tmp_path / "store", tmp_path / "rows.npy", "--prefix", prefix).exit_code == 0
+        assert run("add", tmp_path / "store", tmp_path / "rows.npy", "--prefix", prefix).exit_code == 0
     with Store.open(tmp_path / "store", read_only=True) as store:
         assert sorted(item.id for item in store.scan()) == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
@@ -77,7 +82,7 @@ def test_a_prefix_keeps_two_files_apart(tmp_path):
 def test_images_that_cannot_be_read(tmp_path, photos, trained):
     shutil.copytree(photos / "disc", tmp_path / "photos")
     (tmp_path / "photos" / "05.png").write_bytes(b"no picture")
-    result = run("index", tmp_path / "store", tmp_path / "photos", "--model", trained.model)
+    result = run("add", tmp_path / "store", tmp_path / "photos", "--model", trained.model)
     assert result.exit_code == 1
     assert result.stdout.endswith("11 stored, 0 skipped; 11 in all\n")
     assert "left out" in result.stderr
@@ -86,7 +91,7 @@ def test_images_that_cannot_be_read(tmp_path, photos, trained):
 
 
 def test_options_must_fit_the_store(codes, filled, photos, trained, tmp_path):
-    same = run("index", filled, photos, "--model", trained.model, "--bits", "16", "--radius", "2")
+    same = run("add", filled, photos, "--model", trained.model, "--bits", "16", "--radius", "2")
     assert (same.exit_code, "0 stored, 36 skipped" in same.stdout) == (0, True)
     other = tmp_path / "other"
     settings = [*trained.settings, "--seed", "1", "--steps", "5"]
@@ -100,23 +105,23 @@ def test_options_must_fit_the_store(codes, filled, photos, trained, tmp_path):
         ((tmp_path / "new", photos, "--model", tmp_path), "expected a trained encoder"),
         ((codes, photos), "no model to encode it"),
     ):
-        result = run("index", *arguments, input="0000\n")
+        result = run("add", *arguments, input="0000\n")
         assert (result.exit_code, text in last_line(result)) == (2, True), result.output
     assert not (tmp_path / "new").exists()
 
 
 def test_a_wrong_line_ends_the_command_and_keeps_what_came_before(tmp_path):
     lines = "00ff\n0102\n{broken\n0304\n"
-    result = run("index", tmp_path / "store", "--batch", "1", input=lines)
+    result = run("add", tmp_path / "store", "--batch", "1", input=lines)
     assert result.exit_code == 2
     assert last_line(result).startswith("hamtarget: standard input, line 3: not JSON")
     with Store.open(tmp_path / "store", read_only=True) as store:
         assert len(store) == 2
-    result = run("index", tmp_path / "store", input="00ff\n0102\n0304\n")
+    result = run("add", tmp_path / "store", input="00ff\n0102\n0304\n")
     assert "1 stored, 2 skipped; 3 in all" in result.stdout
-    result = run("index", tmp_path / "store", input="00ff00\n")
+    result = run("add", tmp_path / "store", input="00ff00\n")
     assert (result.exit_code, "skipped" in result.stdout) == (0, True)
-    result = run("index", tmp_path / "store", "--prefix", "x", input="00ff00\n")
+    result = run("add", tmp_path / "store", "--prefix", "x", input="00ff00\n")
     assert "code of 'x0' has 24 bits; expected 16" in last_line(result)
 
 
@@ -157,7 +162,7 @@ def test_search_by_id(codes, tmp_path):
     lines = run("search", codes, "--id", "n3", "--id", "n5", "-k", "1", "--json").stdout.splitlines()
     assert [json.loads(line)["hits"][0]["id"] for line in lines] == ["n3", "n5"]
     np.save(tmp_path / "rows.npy", np.arange(6, dtype=np.uint8).reshape(3, 2))
-    run("index", tmp_path / "store", tmp_path / "rows.npy")
+    run("add", tmp_path / "store", tmp_path / "rows.npy")
     told = json.loads(run("search", tmp_path / "store", "--id", "2", "-k", "1", "--json").stdout)
     assert told["hits"][0]["id"] == 2
     assert "has no item '7'" in last_line(run("search", tmp_path / "store", "--id", "7"))
@@ -182,10 +187,10 @@ def test_search_by_image_and_file(filled, photos, trained):
 def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
     store = tmp_path / "store"
     arguments = [store, photos, "--model", trained.model, "--embeddings", element]
-    assert run("index", *arguments).exit_code == 0
-    assert "36 skipped" in run("index", *arguments).stdout
+    assert run("add", *arguments).exit_code == 0
+    assert "36 skipped" in run("add", *arguments).stdout
     image = photos / "noise" / "07.png"
-    told = json.loads(run("search", store, image, "-k", "5", "--rerank", "36", "--json").stdout)
+    told = json.loads(run("search", store, image, "-k", "36", "--rerank", "5", "--json").stdout)
     encoder = open_encoder(trained.model)
     sources = sorted(photos.glob("*/*.png"))
     embedding = encoder.embedding(read_images([image, *sources], encoder.input_shape))
@@ -193,19 +198,20 @@ def test_search_ranks_by_embeddings(element, photos, trained, tmp_path):
     found = [hit["embedding_distance"] for hit in told["hits"]]
     np.testing.assert_allclose(found, np.sort(closeness)[:5], atol=0.02 if element == "int8" else 1e-5)
     assert found == sorted(found)
-    by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "5", "--rerank", "36", "--json").stdout)
+    by_id = json.loads(run("search", store, "--id", "noise/07.png", "-k", "36", "--rerank", "5", "--json").stdout)
     assert by_id["hits"] == told["hits"]
+    within = json.loads(run("search", store, image, "--radius", "15", "--rerank", "5", "--json").stdout)
+    assert within["hits"] == told["hits"]
     assert "| embedding distance | payload" in run("search", store, image, "--rerank", "20").stdout
     assert "is a code" in last_line(run("search", store, "0000", "--rerank", "20"))
-    assert "is a code" in last_line(run("index", store, input=jsonl({"id": "x", "code": "0000"})))
-    assert "--embeddings is float16" in last_line(run("index", *arguments[:-1], "float16"))
+    assert "is a code" in last_line(run("add", store, input=jsonl({"id": "x", "code": "0000"})))
+    assert "--embeddings is float16" in last_line(run("add", *arguments[:-1], "float16"))
 
 
 def test_embeddings_must_be_there_to_rank_by(codes, photos, tmp_path):
     assert "keeps no embeddings" in last_line(run("search", codes, "0000", "--rerank", "20"))
-    assert "goes with --nearest" in last_line(run("search", codes, "0000", "--rerank", "20", "--radius", "1"))
-    assert "expected at least 10" in last_line(run("search", codes, "0000", "--rerank", "5"))
-    result = run("index", tmp_path / "new", "--embeddings", "int8", input="0000")
+    assert "keeps no embeddings" in last_line(run("search", codes, "0000", "--rerank", "20", "--radius", "1"))
+    result = run("add", tmp_path / "new", "--embeddings", "int8", input="0000")
     assert "without --model" in last_line(result)
 
 
@@ -214,7 +220,7 @@ def test_search_agrees_with_a_linear_scan(tmp_path):
     rows, queries = rng.integers(0, 256, (500, 4), dtype=np.uint8), rng.integers(0, 256, (20, 4), dtype=np.uint8)
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "queries.npy", queries)
-    run("index", tmp_path / "store", tmp_path / "rows.npy", "--batch", "64")
+    run("add", tmp_path / "store", tmp_path / "rows.npy", "--batch", "64")
     result = run("search", tmp_path / "store", tmp_path / "queries.npy", "--radius", "9", "--json")
     for line, query in zip(result.stdout.splitlines(), queries, strict=True):
         far = np.bitwise_count(rows ^ query).sum(axis=1)
@@ -227,6 +233,10 @@ def test_search_agrees_with_a_linear_scan(tmp_path):
     [
         ([], "nothing to search for"),
         (["0000", "-k", "1", "--radius", "1"], "--nearest and --radius are given"),
+        (["0000", "-k", "1", "--budget", "9"], "--nearest and --budget are given"),
+        (["0000", "--limit", "1"], "--limit is given without --radius or --budget"),
+        (["0000", "--radius", "1", "--comparisons", "5"], "--comparisons is given without --budget"),
+        (["0000", "--budget", "9", "--comparisons", "5", "--rerank", "2"], "no embeddings are kept here"),
         (["nothing.png"], "is no file and no code"),
         (["000000"], "code of '000000' has 24 bits; expected 16"),
         (["[1, 2]"], "no model to encode it"),
@@ -267,7 +277,7 @@ def test_dups(codes):
 
 def test_names_that_a_terminal_would_obey_are_quoted(tmp_path):
     name = "a\tb\x1b[31m"
-    run("index", tmp_path / "store", input=jsonl({"id": name, "code": "00"}, {"id": "c", "code": "00"}))
+    run("add", tmp_path / "store", input=jsonl({"id": name, "code": "00"}, {"id": "c", "code": "00"}))
     assert "\x1b" not in run("search", tmp_path / "store", "00").stdout
     line = run("dups", tmp_path / "store").stdout
     assert line.count("\t") == 2

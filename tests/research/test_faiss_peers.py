@@ -168,7 +168,7 @@ def test_what_cannot_be_done_is_said(vectors, monkeypatch):
     with pytest.raises(InputError, match="row 7 is not of whole numbers"):
         IVFRefined(cells=4, stored="uint8").build(base, vectors.learn)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingExtraError, match=r"hamtarget\[bench\]"):
+    with pytest.raises(MissingExtraError, match=r"hamtarget\[research\]"):
         HNSW().build(vectors.base, vectors.learn)
 
 

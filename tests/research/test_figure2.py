@@ -134,5 +134,5 @@ def test_help_shows_an_example(capsys):
 
 def test_without_matplotlib_the_error_names_the_fix(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"pip install hamtarget\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'hamtarget\[plot\]'"):
         draw([distance_distribution(16, trials=100)], tmp_path / "figure2.png")

@@ -139,7 +139,7 @@ def test_the_verbs_show_what_is_there(folder, tmp_path):
     assert "OrthoHash" in result.stdout
     refused = CliRunner().invoke(app, ["table1", "--out", str(tmp_path), "--data", str(tmp_path)])
     assert refused.exit_code == 2
-    assert "--data without --weights" in refused.stderr
+    assert "--data is given without --weights" in refused.stderr
     assert table1.main(["--out", str(tmp_path)]) == 0
     assert table1.main(["--out", str(tmp_path), "--methods", "HDF"]) == 2
 

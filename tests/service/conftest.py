@@ -5,7 +5,7 @@ import pytest
 from services import N_BITS, N_ITEMS, SignEncoder, service
 
 from hamtarget.search import Embeddings
-from hamtarget.serve import CountingStore
+from hamtarget.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +28,9 @@ def read_only(tmp_path_factory, rows):
     """A service of codes that nobody can change."""
     path = tmp_path_factory.mktemp("codes") / "store"
     codes, payloads = rows
-    with CountingStore.create(path, n_bits=N_BITS, radius=4) as store:
+    with Store.create(path, n_bits=N_BITS, radius=4) as store:
         store.put_rows(list(range(N_ITEMS)), codes=codes, payloads=payloads)
-    with service(CountingStore.open(path, read_only=True)) as call:
+    with service(Store.open(path, read_only=True)) as call:
         yield call
 
 
@@ -39,7 +39,7 @@ def writable(tmp_path, vectors):
     """A service of vectors, with an encoder and embeddings, that can be changed."""
     encoder = SignEncoder()
     kept = Embeddings(N_BITS, "float32", "cosine")
-    store = CountingStore.create(tmp_path / "store", encoder=encoder, radius=8, embeddings=kept, durability="os")
+    store = Store.create(tmp_path / "store", encoder=encoder, radius=8, embeddings=kept, durability="os")
     store.put_rows([f"v{row}" for row in range(len(vectors))], inputs=vectors)
     with service(store, writable=True) as call:
         yield call

@@ -12,10 +12,11 @@ from PIL import Image
 from services import N_BITS, Caller, service
 
 from hamtarget.errors import InputError
-from hamtarget.serve import CountingStore, ServiceSettings
+from hamtarget.serve import ServiceSettings
 from hamtarget.serve import guard as guard_module
 from hamtarget.serve.demo import demo_encoder
 from hamtarget.serve.routes.status import resident_bytes
+from hamtarget.store import Store
 
 MIB = 2**20
 # More than any of the attacks may cost, and far less than what they pretend to need.
@@ -27,7 +28,7 @@ TOKEN = "correct-horse-battery-staple"
 def target(tmp_path_factory):
     """A writable service of images, with short limits on time."""
     path = tmp_path_factory.mktemp("images") / "store"
-    store = CountingStore.create(path, encoder=demo_encoder(), radius=2, durability="os")
+    store = Store.create(path, encoder=demo_encoder(), radius=2, durability="os")
     store.put_rows([1, 2], inputs=np.zeros((2, 28, 28), np.uint8), payloads=[{"image": "../../etc/passwd"}, None])
     with service(store, writable=True, read_seconds=1.0, deadline=10.0) as call:
         yield call
@@ -288,7 +289,7 @@ def test_answers_tell_browsers_to_be_careful(target):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    store = CountingStore.create(tmp_path_factory.mktemp("token") / "store", n_bits=N_BITS, radius=2)
+    store = Store.create(tmp_path_factory.mktemp("token") / "store", n_bits=N_BITS, radius=2)
     with service(store, token=TOKEN, writable=True) as call:
         yield call
 

@@ -36,7 +36,7 @@ def test_help_has_an_example():
         (["{store}", "--demo"], "give either a STORE or --demo"),
         (["{store}/nothing"], "there is no such folder"),
         (["{store}", "--host", "0.0.0.0"], "there is no token"),
-        (["{store}", "--images", "{store}/nothing"], "expected one of images"),
+        (["{store}", "--images", "{store}/nothing"], "expected a folder of images"),
         (["{store}", "--token-file", "{store}/nothing"], "No such file"),
     ],
 )

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
 from services import service
 
-from hamtarget.serve import CountingStore
 from hamtarget.serve.demo import demo_encoder
+from hamtarget.store import Store
 
 # Requests of each kind for each endpoint; more before a release.
 EXAMPLES = int(os.environ.get("HAMTARGET_EXAMPLES", "12"))
@@ -19,9 +19,7 @@ EXAMPLES = int(os.environ.get("HAMTARGET_EXAMPLES", "12"))
 @pytest.fixture(scope="module")
 def described(tmp_path_factory):
     """The document of a writable service of images."""
-    store = CountingStore.create(
-        tmp_path_factory.mktemp("any") / "store", encoder=demo_encoder(), radius=2, durability="os"
-    )
+    store = Store.create(tmp_path_factory.mktemp("any") / "store", encoder=demo_encoder(), radius=2, durability="os")
     store.put_rows([1, "a"], codes=np.zeros((2, 8), np.uint8), payloads=[{"image": "x.png"}, None])
     with service(store, writable=True) as call:
         yield schemathesis.openapi.from_url(f"{call.address}openapi.json")

@@ -12,8 +12,8 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 from services import N_BITS, service
 
-from hamtarget.serve import CountingStore
 from hamtarget.serve.demo import make_demo
+from hamtarget.store import Store
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SHOTS = Path("out/screenshots")
@@ -40,7 +40,7 @@ def demo(tmp_path_factory):
     """A service of bundled images, and the folder of its demo."""
     folder = tmp_path_factory.mktemp("demo")
     store, images = make_demo(folder, n_images=N_IMAGES)
-    with service(CountingStore.open(store, read_only=True), image_folders=(images,)) as call:
+    with service(Store.open(store, read_only=True), image_folders=(images,)) as call:
         yield call, folder
 
 
@@ -127,7 +127,7 @@ def test_an_image_that_is_dropped_is_searched_with(page, demo):
     asked = {"image": base64.b64encode(a_query(demo)).decode(), "radius": 6, "limit": 24}
     found = demo[0].post("/v1/search", asked).json
     assert set(shown_ids(page)) == {hit["id"] for hit in found["hits"]}
-    expect(page.locator("#m-candidates")).to_have_text(f"{found['candidates']:,}")
+    expect(page.locator("#m-candidates")).to_have_text(f"{found['cost']['candidates']:,}")
     expect(page.locator("#histogram-text")).to_contain_text(f"of all {N_IMAGES:,} items lie within 6 bits")
     expect(page.locator("#query-view")).to_contain_text("encoded in")
     first = page.locator(".hit").first
@@ -211,7 +211,7 @@ def test_nothing_within_the_radius_says_what_to_do(page):
     set_radius(page, 0)
     expect(page.locator("#message")).to_contain_text("Nothing within 0 bits")
     button = page.locator("#message button")
-    expect(button).to_contain_text("Look within")
+    expect(button).to_contain_text("Search within")
     shot(page, "nothing-light-1280")
     button.click()
     expect(page.locator(".hit").first).to_be_visible()
@@ -221,7 +221,7 @@ def test_nothing_within_the_radius_says_what_to_do(page):
 def test_a_broken_file_is_told_and_the_page_goes_on(page, demo, content):
     drop(page, content, name="broken.png")
     alert = page.locator("#message[role=alert]")
-    expect(alert).to_contain_text("That file cannot be searched with")
+    expect(alert).to_contain_text("That file cannot be read")
     expect(alert).to_contain_text("Choose another image")
     expect(page.locator(".hit")).to_have_count(0)
     shot(page, "error-light-1280")
@@ -321,7 +321,7 @@ def test_everything_has_a_name_and_a_focus_ring(page, demo):
 
 
 def test_a_token_is_asked_for_once(browser, tmp_path):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     store.put_rows([1, 2], codes=np.zeros((2, 8), np.uint8), payloads=[{"name": "one"}, {"name": "two"}])
     with service(store, token="a-token-of-some-length") as call:
         context = browser.new_context()
@@ -333,7 +333,7 @@ def test_a_token_is_asked_for_once(browser, tmp_path):
         expect(page.locator("#token-dialog")).to_be_visible()
         page.locator("#token").fill("a-token-of-some-length")
         page.keyboard.press("Enter")
-        expect(page.locator("#stats")).to_contain_text("none: codes")
+        expect(page.locator("#stats")).to_contain_text("none (codes only)")
         expect(page.locator(".hit")).to_have_count(2)
         page.locator(".hit").first.click()
         expect(page.locator("#results-title")).to_have_text("2 within 2 bits")
@@ -344,7 +344,7 @@ def test_a_token_is_asked_for_once(browser, tmp_path):
 
 def test_ids_of_64_bits_are_not_rounded(browser, tmp_path):
     large = 2**61 + 1
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     store.put_rows([large, str(large)], codes=np.zeros((2, 8), np.uint8), payloads=[{"big": [2**60 + 1]}, None])
     with service(store) as call:
         for page in opened(browser, call.address):
@@ -355,7 +355,7 @@ def test_ids_of_64_bits_are_not_rounded(browser, tmp_path):
 
 
 def test_an_empty_store_says_what_to_do(browser, tmp_path):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     with service(store) as call:
         for page in opened(browser, call.address):
             expect(page.locator("#message")).to_contain_text("This store is empty")

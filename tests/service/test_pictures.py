@@ -9,8 +9,9 @@ from PIL import Image
 from services import N_BITS, service
 
 from hamtarget.errors import FileError
-from hamtarget.serve import CountingStore, ServiceSettings
+from hamtarget.serve import ServiceSettings
 from hamtarget.serve.pictures import Pictures
+from hamtarget.store import Store
 
 SECRET = "a place that nobody should know"
 
@@ -40,16 +41,16 @@ def folders(tmp_path):
 def test_pictures_are_drawn_anew_and_small(folders):
     inside, _ = folders
     pictures = Pictures([inside], max_pixels=1_000_000)
-    content, kind = pictures.thumbnail("photo.jpg", 100)
-    assert kind == "image/jpeg"
-    with Image.open(io.BytesIO(content)) as image:
+    drawn = pictures.thumbnail("photo.jpg", 100)
+    assert drawn.media_type == "image/jpeg"
+    with Image.open(io.BytesIO(drawn.content)) as image:
         assert image.size == (67, 100)
         assert not image.getexif()
-    assert SECRET.encode() not in content
+    assert SECRET.encode() not in drawn.content
     assert SECRET.encode() in (inside / "photo.jpg").read_bytes()
-    assert pictures.thumbnail("small.png", 100)[1] == "image/png"
+    assert pictures.thumbnail("small.png", 100).media_type == "image/png"
     assert pictures.thumbnail("deep/photo.jpg", 100) is not None
-    assert pictures.thumbnail(str(inside / "photo.jpg"), 100) == (content, kind)
+    assert pictures.thumbnail(str(inside / "photo.jpg"), 100) == drawn
     assert pictures.thumbnail("good-link.jpg", 100) is not None
 
 
@@ -88,7 +89,7 @@ def test_an_absolute_path_outside_is_not_reached(folders):
 def test_the_service_shows_items_by_their_payload(folders, tmp_path):
     inside, outside = folders
     names = ["photo.jpg", "../outside/photo.jpg", str(outside / "photo.jpg"), "link.jpg", "page.html", "drawing.svg"]
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     codes = np.zeros((len(names) + 1, 8), np.uint8)
     store.put_rows([*names, "none"], codes=codes, payloads=[*({"image": name} for name in names), None])
     with service(store, image_folders=(inside,), max_pixels=100_000) as call:

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from services import N_BITS, Caller, service
 
-from hamtarget.client import Client, Put
+from hamtarget.client import Client
 from hamtarget.codes import distances
 from hamtarget.errors import BusyError
-from hamtarget.serve import CountingStore
+from hamtarget.items import Item
 from hamtarget.store import Store
 
 START = "from hamtarget.cli import start; start()"
@@ -44,7 +44,7 @@ def test_requests_at_the_same_time_get_their_own_answers(read_only, rows):
 
 
 def test_reads_see_acknowledged_writes_of_others(tmp_path):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     wrong = []
     with service(store, writable=True) as call:
 
@@ -54,8 +54,8 @@ def test_reads_see_acknowledged_writes_of_others(tmp_path):
                 for turn in range(12):
                     code = generator.bytes(8)
                     id = f"{number}-{turn}"
-                    client.put([Put(id, code=code, payload={"turn": turn})])
-                    if id not in [hit.id for hit in client.search(code=code, radius=0).hits]:
+                    client.put([Item(id, code=code, payload={"turn": turn})])
+                    if id not in [hit.id for hit in client.search(code=code, radius=0)]:
                         wrong.append(f"{id} was put and is not found")
                     if turn % 3 == 0:
                         client.delete(id)
@@ -76,17 +76,17 @@ def test_reads_see_acknowledged_writes_of_others(tmp_path):
 
 
 def test_a_full_service_says_come_again(tmp_path, monkeypatch):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     store.put_rows([1], codes=np.zeros((1, 8), np.uint8))
     gate, entered = threading.Event(), threading.Event()
-    look = CountingStore.look
+    search_batch = Store.search_batch
 
-    def slow(self, codes, wanted, **rest):
+    def slow(self, **asked):
         entered.set()
         gate.wait(10)
-        return look(self, codes, wanted, **rest)
+        return search_batch(self, **asked)
 
-    monkeypatch.setattr(CountingStore, "look", slow)
+    monkeypatch.setattr(Store, "search_batch", slow)
     with service(store, max_waiting=2) as call, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(call.post, "/v1/search", {"code": "00" * 8})]
         assert entered.wait(10)
@@ -106,7 +106,7 @@ def test_a_full_service_says_come_again(tmp_path, monkeypatch):
 
 
 def test_bodies_of_all_requests_together_have_a_bound(tmp_path, caplog):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     with service(store, max_held_bytes=1_000_000) as call:
 
         def large():
@@ -137,9 +137,9 @@ def test_bodies_of_all_requests_together_have_a_bound(tmp_path, caplog):
 
 
 def test_a_request_has_a_deadline(tmp_path, monkeypatch):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     gate = threading.Event()
-    monkeypatch.setattr(CountingStore, "look", lambda *_, **__: gate.wait(10))
+    monkeypatch.setattr(Store, "search_batch", lambda *_, **__: gate.wait(10))
     with service(store, deadline=0.3) as call:
         answer = call.post("/v1/search", {"code": "00" * 8})
         gate.set()
@@ -148,12 +148,12 @@ def test_a_request_has_a_deadline(tmp_path, monkeypatch):
 
 
 def test_what_fails_inside_is_told_without_details(tmp_path, monkeypatch, caplog):
-    store = CountingStore.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
 
     def fail(*_, **__):
         raise RuntimeError(f"secret {tmp_path}")
 
-    monkeypatch.setattr(CountingStore, "look", fail)
+    monkeypatch.setattr(Store, "search_batch", fail)
     with service(store) as call:
         answer = call.post("/v1/search", {"code": "00" * 8})
         assert (answer.status, answer.kind) == (500, "internal")

@@ -8,10 +8,12 @@ from PIL import Image
 from services import N_BITS, SignEncoder
 
 from hamtarget.errors import ImageError, InputError, NotFiniteError, ReadOnlyError, ShapeError
-from hamtarget.serve import CountingStore, ServiceSettings
-from hamtarget.serve.counting import Look
+from hamtarget.serve import ServiceSettings
 from hamtarget.serve.demo import demo_encoder
-from hamtarget.serve.work import DeleteJob, PutJob, SearchJob, Work
+from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
+from hamtarget.serve.meters import Meters
+from hamtarget.serve.work import DeleteJob, Encoded, PutJob, SearchJob, Work
+from hamtarget.store import Store
 
 
 class CountingEncoder(SignEncoder):
@@ -28,13 +30,13 @@ class CountingEncoder(SignEncoder):
 
 @pytest.fixture
 def store(tmp_path):
-    with CountingStore.create(tmp_path / "store", encoder=CountingEncoder(), radius=2, durability="os") as made:
+    with Store.create(tmp_path / "store", encoder=CountingEncoder(), radius=2, durability="os") as made:
         yield made
 
 
 @pytest.fixture
 def work(store):
-    made = Work(store, ServiceSettings())
+    made = Work(store, ServiceSettings(), Meters())
     made.open_encoder()
     return made
 
@@ -58,8 +60,8 @@ def test_inputs_of_all_jobs_go_through_the_encoder_at_once(work, store):
 def test_a_broken_image_is_no_harm_to_others(tmp_path):
     file = io.BytesIO()
     Image.fromarray(np.full((40, 30), 90, np.uint8)).save(file, "PNG")
-    with CountingStore.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
-        work = Work(store, ServiceSettings())
+    with Store.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
+        work = Work(store, ServiceSettings(), Meters())
         work.open_encoder()
         good, broken, vector = work.encode([[file.getvalue()], [file.getvalue()[:60]], [[1.0, 2.0]]])
         assert (good.codes == demo_encoder().encode(np.full((1, 28, 28), 90, np.uint8))).all()
@@ -85,25 +87,32 @@ def test_writes_share_a_transaction_and_fail_alone(work, store):
 
 
 def test_writes_to_a_store_that_is_read_only_are_refused(tmp_path):
-    CountingStore.create(tmp_path / "only", n_bits=N_BITS, radius=2).close()
-    with CountingStore.open(tmp_path / "only", read_only=True) as store, pytest.raises(ReadOnlyError):
-        Work(store, ServiceSettings()).write([put("a")])
+    Store.create(tmp_path / "only", n_bits=N_BITS, radius=2).close()
+    with Store.open(tmp_path / "only", read_only=True) as store, pytest.raises(ReadOnlyError):
+        Work(store, ServiceSettings(), Meters()).write([put("a")])
 
 
 def test_searches_of_several_kinds_in_one_batch(work, store):
     generator = np.random.default_rng(2)
     codes = generator.integers(0, 256, (300, 8), dtype=np.uint8)
     store.put_rows(list(range(300)), codes=codes, payloads=[{"n": row} for row in range(300)])
-    near, far, one = Look(0, 10), Look(30, 300), Look(None, 1)
-    odd = Look(None, 2, filter={'bad"name': 1})
+    batches = []
+    search_batch = store.search_batch
+    store.search_batch = lambda **asked: batches.append(len(asked["codes"])) or search_batch(**asked)
     jobs = [
-        SearchJob(codes[:2], near, "near"),
-        SearchJob(codes[5:6], far, "far"),
-        SearchJob(codes[6:7], odd, "odd"),
-        SearchJob(codes[2:5], near, "near"),
-        SearchJob(codes[7:8], one, "one", items=True),
+        SearchJob(BatchSearchRequest(radius=0, limit=10), Encoded(codes[:2])),
+        SearchJob(SearchRequest(radius=30, limit=300), Encoded(codes[5:6])),
+        SearchJob(BatchNearestRequest(k=2, filter={'bad"name': 1}), Encoded(codes[6:7])),
+        SearchJob(BatchSearchRequest(radius=0, limit=10), Encoded(codes[2:5])),
+        SearchJob(BatchSearchRequest(radius=0, limit=10, filter={"n": 1}), Encoded(codes[:2])),
+        SearchJob(BatchSearchRequest(radius=0, limit=10, filter={"n": True}), Encoded(codes[:2])),
+        SearchJob(NearestRequest(k=1), Encoded(codes[7:8])),
     ]
-    first, wide, refused, second, nearest = work.search(jobs)
+    first, wide, refused, second, one, true, nearest = work.search(jobs)
+    # Those that ask for the same are one search; 1 and true are not the same.
+    assert batches == [5, 1, 2, 2]
+    assert one.hits.ids.tolist() == [1]
+    assert true.hits.ids.tolist() == []
     assert first.hits.ids.tolist() == [0, 1]
     assert second.hits.ids.tolist() == [2, 3, 4]
     assert second.hits.offsets.tolist() == [0, 1, 2, 3]

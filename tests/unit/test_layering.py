@@ -201,6 +201,12 @@ def test_nothing_slow_or_absent_is_imported(module, absent):
     assert found.stdout.strip() == "[]"
 
 
+def test_planning_needs_no_native_core():
+    if "__getattr__" not in (ROOT / "search" / "__init__.py").read_text():
+        pytest.skip("hamtarget.search imports its modules at once")
+    test_nothing_slow_or_absent_is_imported("hamtarget.search.planning", ["hamtarget._native", "torch"])
+
+
 def test_there_is_one_version():
     from importlib.metadata import version
 

@@ -6,7 +6,7 @@ import sys
 
 
 def start() -> None:
-    """Nothing; runs the command that was typed and ends the process with its exit code."""
+    """Run the command that was typed, and end the process with its exit code."""
     try:
         from hamtarget.cli.main import app
     except ModuleNotFoundError as error:

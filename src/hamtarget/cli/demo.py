@@ -1,4 +1,4 @@
-"""`hamtarget demo`: the whole way on bundled images, step by step."""
+"""`hamtarget demo`: learns, stores, searches and compares on bundled images, step by step."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def demo(
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")] = 300,
     seed: Seed = 0,
 ) -> None:
-    """Learn codes of 5,000 bundled images, store them, search, find copies, verify, and compare with LSH and ITQ.
+    """Learn codes of 5,000 bundled images, store them, search, compare with LSH and ITQ, find copies, and verify.
 
-    Takes a minute or two; writes demo.png, demo.json, a model and a store, which the other verbs take.
+    It takes a minute or two, and leaves a picture, a table, a model and two stores to try the other verbs on.
     """
     from hamtarget import demo as walk
     from hamtarget.datasets import fashion_sample
@@ -52,7 +52,7 @@ def demo(
     encoder.save(out / "model")
     typer.echo(f"   {out / 'model'}\n")
 
-    _heading(2, "Keep them in a store, which survives crashes")
+    _heading(2, "Keep the codes in a store, which survives crashes")
     stored = walk.store_images(out / "store", encoder, sample)
     typer.echo(f"   {stored.items:,} images encoded and on disk in {stored.seconds:.1f} s: {out / 'store'}\n")
 

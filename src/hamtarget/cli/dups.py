@@ -1,4 +1,4 @@
-"""`hamtarget dups`: what in a store is there twice, or nearly."""
+"""`hamtarget dups`: near duplicates in a store."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.terminal.options import AsJson, StorePath
+from hamtarget.cli.inputs.stores import open_store
+from hamtarget.cli.terminal.options import AsJson, StorePlace, Threads
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.cli.terminal.progress import progress_on_stderr
 
 
 def dups(
-    store: StorePath,
+    store: StorePlace,
     radius: Annotated[
         int | None, typer.Option(min=0, metavar="R", help="Pairs within R bits; by default the store's radius.")
     ] = None,
-    groups: Annotated[
-        bool, typer.Option("--groups", help="Groups of items that hang together, instead of pairs.")
-    ] = False,
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads that search.")] = 1,
+    groups: Annotated[bool, typer.Option("--groups", help="List groups of connected items instead of pairs.")] = False,
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """All pairs of items within a radius, each once, as they are found: id, id and distance between tabs.
+    """List all pairs of items within a radius, each once, as they are found: id, id and distance between tabs.
 
-    Nothing within the radius is missed. With --groups, a line for each group; with --json, an object or a list a line.
+    No pair within the radius is missed. With --groups, each line is a group: items that a chain of such pairs
+    connects. With --json, each line is an object (a pair) or a list of ids (a group).
     """
-    from hamtarget.store import Store
-
-    with progress_on_stderr("Building the index") as tell:
-        opened = Store.open(store, read_only=True, progress=tell)
     found = 0
-    with opened, progress_on_stderr("Comparing") as tell:
+    with open_store(store) as opened, progress_on_stderr("Comparing") as tell:
         if groups:
             for group in opened.duplicate_groups(radius, threads=threads, progress=tell):
                 found += 1

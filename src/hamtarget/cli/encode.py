@@ -29,9 +29,10 @@ def encode(
     batch: Batch = 4096,
     workers: Workers = 0,
 ) -> None:
-    """Codes of inputs: a line of hexadecimal digits for each, in order; with --json, also its id and payload.
+    """Turn inputs into codes: one line of hexadecimal digits for each, in order.
 
-    What --json writes, `hamtarget index` and `hamtarget search` read from their standard input.
+    With --json, a line also has the id and the payload; `hamtarget add` and `hamtarget search` read such lines from
+    their standard input.
     """
     import numpy as np
 
@@ -47,7 +48,7 @@ def encode(
         for some in records.batches(batch):
             encoded = encode_records(some, encoder, n_bits=encoder.n_bits, workers=workers)
             if encoded.broken:
-                # A code less would put every later row in the wrong place.
+                # Skipping one image would shift every later row.
                 raise ImageError(next(iter(encoded.broken.values())))
             done += len(some)
             if out is not None:

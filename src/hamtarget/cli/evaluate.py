@@ -1,4 +1,4 @@
-"""`hamtarget evaluate`: how well a model's codes find what belongs together."""
+"""`hamtarget evaluate`: measures how well a model's codes find what is relevant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hamtarget.evaluation.report import Evaluation
 
 _ENCODED_ROWS = 4096
-# How far above the radius the table goes on.
+# Radii beyond the chosen one that the table shows, too.
 _MORE_RADII = 4
 
 
@@ -32,17 +32,17 @@ def evaluate(
     ],
     queries: Annotated[
         Path | None,
-        typer.Option(metavar="INPUT", help="Queries of the same kind; by default some of the database, taken out."),
+        typer.Option(metavar="INPUT", help="Queries of the same kind; by default rows taken out of the database."),
     ] = None,
     n_queries: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many to take out, or use at most; at most half.")
+        int, typer.Option(min=1, metavar="N", help="Queries to use; at most half of the database.")
     ] = 1000,
     radius: Annotated[
-        int | None, typer.Option(min=0, metavar="R", help="Radius to look at; by default the model's own.")
+        int | None, typer.Option(min=0, metavar="R", help="Radius to measure; by default the model's own.")
     ] = None,
-    k: Annotated[int, typer.Option(min=1, metavar="K", help="Ranks that count for MAP and recall.")] = 1000,
+    k: Annotated[int, typer.Option(min=1, metavar="K", help="Ranks counted by MAP and recall.")] = 1000,
     neighbors: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Vectors without labels: so many nearest are relevant.")
+        int, typer.Option(min=1, metavar="N", help="Vectors without labels: the N nearest are relevant.")
     ] = 10,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw precision and recall by radius (png, svg, pdf).")
@@ -52,9 +52,9 @@ def evaluate(
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """MAP, recall, and precision by radius: do the codes of what belongs together lie together?
+    """Measure MAP, recall, and precision by radius.
 
-    Relevant to a query are rows of its label; for vectors without labels, its exact nearest neighbours.
+    Rows with the query's label are relevant to it; for vectors without labels, its exact nearest neighbours are.
     """
     import numpy as np
 

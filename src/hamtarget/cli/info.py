@@ -1,4 +1,4 @@
-"""`hamtarget info`: what is at a path, or what is installed."""
+"""`hamtarget info`: shows what is at a path, or what is installed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 
 import hamtarget
 from hamtarget.cli.inputs.kinds import kind_of
+from hamtarget.cli.inputs.stores import open_store, shown_place
 from hamtarget.cli.terminal.options import AsJson
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 
-# What each extra is for, and a package of it.
+# A package of each extra.
 _EXTRAS = {
     "learn": "torch",
     "vision": "Pillow",
@@ -27,12 +28,16 @@ _EXTRAS = {
 
 def info(
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="Store, model, index file, vectors, or images.")
+        str | None,
+        typer.Argument(metavar="PATH", help="Store (folder or postgresql://...), model, index, vectors or images."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is in a store, a model, an index file, a file of vectors or a folder of images; else what is installed."""
-    facts = _installed() if path is None else {"path": str(path), **_KINDS[kind_of(path)](path)}
+    """Show what is in a store, a model, an index file, a file of vectors or a folder of images.
+
+    Without a path, show which version this is and which packages are installed.
+    """
+    facts = _installed() if path is None else {"path": shown_place(path), **_KINDS[kind_of(path)](path)}
     if as_json:
         write_json(facts)
     else:
@@ -49,10 +54,8 @@ def _installed() -> dict[str, Any]:
     return facts
 
 
-def _store(path: Path) -> dict[str, Any]:
-    from hamtarget.store import Store
-
-    with Store.open(path, read_only=True) as store:
+def _store(place: str) -> dict[str, Any]:
+    with open_store(place) as store:
         stats = store.stats()
         return {
             "kind": "store",
@@ -66,10 +69,10 @@ def _store(path: Path) -> dict[str, Any]:
         }
 
 
-def _model(path: Path) -> dict[str, Any]:
+def _model(place: str) -> dict[str, Any]:
     from hamtarget.encoders import open_encoder
 
-    encoder = open_encoder(path)
+    encoder = open_encoder(place)
     return {
         "kind": "model",
         "n_bits": encoder.n_bits,
@@ -79,10 +82,10 @@ def _model(path: Path) -> dict[str, Any]:
     }
 
 
-def _index(path: Path) -> dict[str, Any]:
+def _index(place: str) -> dict[str, Any]:
     from hamtarget.cli.inputs.index_files import open_index
 
-    index = open_index(path)
+    index = open_index(Path(place))
     return {
         "kind": type(index).__name__,
         "items": len(index),
@@ -93,10 +96,11 @@ def _index(path: Path) -> dict[str, Any]:
     }
 
 
-def _images(path: Path) -> dict[str, Any]:
+def _images(place: str) -> dict[str, Any]:
     from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
+    path = Path(place)
     try:
         images = ImageSet.from_csv(path) if path.is_file() else ImageSet.from_folder(path)
     except FileError:
@@ -107,10 +111,10 @@ def _images(path: Path) -> dict[str, Any]:
     return {"kind": "images", "images": len(images), "classes": list(images.class_names)}
 
 
-def _vectors(path: Path) -> dict[str, Any]:
+def _vectors(place: str) -> dict[str, Any]:
     from hamtarget.datasets import open_vectors
 
-    vectors = open_vectors(path)
+    vectors = open_vectors(Path(place))
     return {"kind": "vectors", "rows": len(vectors), "columns": vectors.shape[1], "elements": str(vectors.dtype)}
 
 

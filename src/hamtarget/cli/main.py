@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import demo, dups, encode, evaluate, index, info, plan, search, serve, train, verify
-from hamtarget.cli.terminal.errors import CommandGroup
+from hamtarget.cli import add, demo, dups, encode, evaluate, info, plan, search, serve, train, verify
+from hamtarget.cli.terminal.help import GroupedCommands
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=GroupedCommands,
     name="hamtarget",
     # Lines of a paragraph flow together.
     rich_markup_mode="markdown",
@@ -20,18 +20,66 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# One line for each verb, in the order in which one meets them.
-app.command(epilog="Example: hamtarget train photos --model model --bits 32 --radius 2")(train.train)
-app.command(epilog="Example: hamtarget encode model photos --out codes.npy")(encode.encode)
-app.command(epilog="Example: hamtarget index store photos --model model")(index.index)
-app.command(epilog="Example: hamtarget search store photo.jpg --nearest 5")(search.search)
-app.command(epilog="Example: hamtarget dups store --radius 2 --groups")(dups.dups)
-app.command(epilog="Example: hamtarget verify store")(verify.verify)
-app.command(epilog="Example: hamtarget info store")(info.info)
-app.command(epilog="Example: hamtarget evaluate model photos --plot curves.png")(evaluate.evaluate)
-app.command(epilog="Example: hamtarget plan 1000000 --bits 64")(plan.plan)
-app.command(epilog="Example: hamtarget serve store --images photos")(serve.serve)
-app.command(epilog="Example: hamtarget demo --out out")(demo.demo)
+_LEARN, _SEARCH, _LOOK, _SERVE = "Learn", "Store and search", "Look", "Serve"
+
+# In the order in which one meets them; verbs of a group stand together.
+app.command(
+    rich_help_panel=_LEARN,
+    short_help="Learn codes from images with labels, or from vectors.",
+    epilog="Example: hamtarget train photos --model model --bits 32 --radius 2",
+)(train.train)
+app.command(
+    rich_help_panel=_LEARN,
+    short_help="Turn images or vectors into codes.",
+    epilog="Example: hamtarget encode model photos --out codes.npy",
+)(encode.encode)
+app.command(
+    rich_help_panel=_LEARN,
+    short_help="Measure how well a model's codes find what is relevant.",
+    epilog="Example: hamtarget evaluate model photos --plot curves.png",
+)(evaluate.evaluate)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Add images, vectors or codes to a store.",
+    epilog="Example: hamtarget add store photos --model model",
+)(add.add)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Find the items of a store near an image, vector, code or item.",
+    epilog="Example: hamtarget search store photo.jpg --nearest 5",
+)(search.search)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="List all pairs, or groups, of near duplicates.",
+    epilog="Example: hamtarget dups store --radius 2 --groups",
+)(dups.dups)
+app.command(
+    rich_help_panel=_LOOK,
+    short_help="Show what is in a store, model or file, or what is installed.",
+    epilog="Example: hamtarget info store",
+)(info.info)
+app.command(
+    rich_help_panel=_LOOK,
+    short_help="Check a store, model or file for damage.",
+    epilog="Example: hamtarget verify store",
+)(verify.verify)
+app.command(
+    rich_help_panel=_LOOK,
+    short_help="Choose bits and radius for a number of rows.",
+    epilog="Example: hamtarget plan 1000000 --bits 64",
+)(plan.plan)
+app.command(
+    rich_help_panel=_SERVE,
+    short_help="Serve a store over HTTP, with a page to search it.",
+    epilog="Example: hamtarget serve store --images photos",
+)(serve.serve)
+app.command(
+    rich_help_panel=_SERVE,
+    short_help="Run all of it once on bundled images.",
+    epilog="Example: hamtarget demo --out out",
+)(demo.demo)
+# The former name of `add`; scripts may still say it.
+app.command("index", hidden=True, epilog="Example: hamtarget index store photos --model model")(add.add)
 
 
 def _show_version(wanted: bool) -> None:
@@ -40,10 +88,10 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Begin with: hamtarget demo")
+@app.callback(epilog="Begin with `hamtarget demo`; `hamtarget VERB --help` has the options of a verb.")
 def hamtarget_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Learn binary hash codes by Hamming distance targets, and search them exactly and fast."""
+    """Learn binary codes, and find everything within a Hamming distance, fast."""

@@ -1,4 +1,4 @@
-"""`hamtarget plan`: which bits and which radius suit a number of rows, and what they cost."""
+"""`hamtarget plan`: bits and radius that suit a number of rows, and their cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = tuple(
 
 
 def plan(
-    rows: Annotated[int, typer.Argument(min=1, metavar="ROWS", help="How many rows will be searched.")],
+    rows: Annotated[int, typer.Argument(min=1, metavar="ROWS", help="Number of rows to search.")],
     bits: Annotated[
         list[int] | None, typer.Option(metavar="N", help="Bits of a code; repeatable. By default a few lengths.")
     ] = None,
@@ -26,9 +26,9 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Expected cost and memory of searching so many rows, if their codes are well distributed.
+    """Show the expected cost and memory of searching a number of rows whose codes are spread evenly.
 
-    "false hits" are rows within the radius of a query that resembles none of them. Real codes are less evenly spread:
+    "false hits" are rows within the radius of a query that resembles none of them. Real codes are spread less evenly:
     `hamtarget evaluate` measures them.
     """
     from hamtarget.search import planning
@@ -58,7 +58,7 @@ def plan(
 
 
 def in_bytes(size: int) -> str:
-    """A size in the unit that suits it."""
+    """Return a size as text, in the unit that suits it."""
     value = float(size)
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":

@@ -1,28 +1,30 @@
-"""`hamtarget search`: what in a store is near an image, a vector, a code or another item."""
+"""`hamtarget search`: finds the items of a store near an image, a vector, a code or another item."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
-from hamtarget.cli.terminal.options import AsJson, Key, StorePath
-from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
-from hamtarget.cli.terminal.progress import progress_on_stderr
+from hamtarget.cli.inputs.stores import open_store
+from hamtarget.cli.terminal.options import AsJson, Key, StorePlace, Threads
+from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.encoding import EncodedRecords
+    from hamtarget.filters import Filter, Scalar
     from hamtarget.search import BatchHits, Hit
     from hamtarget.store import Store
 
 _QUERIES_AT_ONCE = 256
-_NEAREST = 10
+# Hits of a query where no number is asked for.
+_HITS = 10
 _COLUMNS = (
     Column("query"),
     Column("id"),
@@ -30,11 +32,11 @@ _COLUMNS = (
     Column("embedding distance", number=True),
     Column("payload"),
 )
-_RERANKED_COLUMN = 3
+_QUERY_COLUMN, _RANKED_COLUMN = 0, 3
 
 
 def search(
-    store: StorePath,
+    store: StorePlace,
     queries: Annotated[
         list[str] | None,
         typer.Argument(
@@ -46,43 +48,55 @@ def search(
         list[str] | None, typer.Option(metavar="ID", help="An item of the store as the query; repeatable.")
     ] = None,
     k: Annotated[
-        int | None, typer.Option("--nearest", "-k", min=1, metavar="K", help="The K nearest; 10 by default.")
+        int | None, typer.Option("--nearest", "-k", min=1, metavar="K", help="Find the K nearest items, exactly.")
     ] = None,
     radius: Annotated[
-        int | None, typer.Option(min=0, metavar="R", help="Everything within R bits instead, and nothing else.")
+        int | None, typer.Option(min=0, metavar="R", help="Find everything within R bits, exactly.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most N hits within the radius.")] = None,
-    rerank: Annotated[
+    budget: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Of the N nearest by code, the K nearest by embedding, where the store keeps some."
+            min=1, metavar="N", help="Search approximately: read at most N items for a query, the most likely first."
         ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --radius or --budget: at most N hits.")
+    ] = None,
+    rerank: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="L", help="Of the hits, the L with the smallest embedding distance, in order."),
+    ] = None,
+    comparisons: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="With --budget and --rerank: compare the embeddings of at most K items."),
     ] = None,
     filter: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="Only items whose payload says so; also FIELD=MIN..MAX. Repeatable."),
     ] = None,
     key: Key = None,
+    threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Nearest items by Hamming distance, exactly; or, with --radius, all items so near.
+    """Find items near a query: the nearest 10, the nearest K, everything within a radius, or the most likely.
+
+    Without --nearest, --radius and --budget, the 10 nearest are found, exactly; where the store's model was trained
+    for probing, they are found approximately, with a budget that the command tells.
 
     With --json, a line for each query: {"query": ..., "hits": [{"id": ..., "distance": ..., "payload": ...}, ...]}.
     """
-    if k is not None and radius is not None:
-        raise InputError("--nearest and --radius are given; pass one of them (--limit cuts the hits within a radius)")
-    if rerank is not None and radius is not None:
-        raise InputError("--rerank and --radius are given; --rerank goes with --nearest")
-    if rerank is not None and rerank < (k or _NEAREST):
-        raise InputError(f"--rerank is {rerank}; expected at least {k or _NEAREST}, as many as are wanted")
+    if k is not None and (radius is not None or budget is not None):
+        other = "--radius" if radius is not None else "--budget"
+        raise InputError(f"--nearest and {other} are given; pass one of them (--limit cuts the hits within a radius)")
+    if limit is not None and radius is None and budget is None:
+        raise InputError("--limit is given without --radius or --budget; for the nearest pass --nearest K")
+    if comparisons is not None and budget is None:
+        raise InputError("--comparisons is given without --budget; it bounds the work of an approximate search")
     if not queries and not id:
         raise InputError("nothing to search for; pass a QUERY, --id, or - for lines on the standard input")
-    from hamtarget.store import Store
-
-    with progress_on_stderr("Building the index") as tell:
-        opened = Store.open(store, read_only=True, progress=tell)
-    with opened:
-        wanted = _Wanted(radius, k or _NEAREST, limit, rerank, _parse_filter(filter or []))
+    wanted = _Wanted(k, radius, budget, limit, rerank, comparisons, _parse_filter(filter or []), threads)
+    with open_store(store) as opened:
+        wanted = _with_defaults(opened, wanted)
         rows: list[tuple[str, ...]] = []
         for batch in _batches(opened, queries or [], id or [], key):
             for query, hits in _found(opened, batch, wanted):
@@ -90,56 +104,99 @@ def search(
                     write_json({"query": query, "hits": hits})
                 else:
                     rows += [_row(query, hit) for hit in hits]
-        if as_json:
-            return
-        # One query need not be named in every row.
-        several = len(queries or []) + len(id or []) > 1 or len({row[0] for row in rows}) > 1
-        shown = [
-            column for column in range(len(_COLUMNS)) if (column or several) and (column != _RERANKED_COLUMN or rerank)
-        ]
-        write_table([_COLUMNS[column] for column in shown], [[row[column] for column in shown] for row in rows])
+    if not as_json:
+        several = len(queries or []) + len(id or []) > 1 or len({row[_QUERY_COLUMN] for row in rows}) > 1
+        _write_rows(rows, names_queries=several)
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What hits are asked for: those within a radius, or the k nearest where there is none."""
+    """The options of a search; None where they are not given."""
 
+    k: int | None
     radius: int | None
-    k: int
+    budget: int | None
     limit: int | None
     rerank: int | None
-    filter: dict[str, Any]
+    comparisons: int | None
+    filter: Filter
+    threads: int
+
+
+def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
+    """Return the options with those of the library in place of missing ones."""
+    from hamtarget.store.probing import can_probe, is_made_for_probing, probing_defaults
+
+    if wanted.budget is None and wanted.k is None and wanted.radius is None:
+        if not (is_made_for_probing(store) and can_probe(store)):
+            return replace(wanted, k=_HITS)
+        usual = probing_defaults(store)
+        wanted = replace(wanted, budget=usual.budget)
+        note(
+            f"hamtarget: the model was trained for probing: at most {usual.budget:,} of {len(store):,} items are read "
+            "for a query, the most likely first; --budget N reads more or fewer, --nearest K is exact"
+        )
+    if wanted.budget is not None and wanted.radius is None:
+        wanted = replace(wanted, radius=probing_defaults(store).radius)
+    return wanted
 
 
 def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
-    """The name of each query of a batch, and its hits."""
+    """Yield the name of each query of a batch, and its hits."""
     from hamtarget.cli.inputs.encoding import encode_records
 
     encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
     if encoded.broken:
         raise ImageError(next(iter(encoded.broken.values())))
-    found: BatchHits
-    if wanted.rerank is not None:
-        found = store.nearest_batch(
-            k=wanted.rerank,
-            codes=encoded.codes,
-            filter=wanted.filter,
-            rerank=wanted.k,
-            embedding=_embeddings(store, encoded),
-        )
-    elif wanted.radius is not None:
-        found = store.search_batch(radius=wanted.radius, codes=encoded.codes, limit=wanted.limit, filter=wanted.filter)
-    else:
-        found = store.nearest_batch(k=wanted.k, codes=encoded.codes, filter=wanted.filter)
-    for record, hits in zip(encoded.records, found, strict=True):
+    for record, hits in zip(encoded.records, _search(store, encoded, wanted), strict=True):
         payloads = store.payloads([hit.id for hit in hits])
         yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
 
 
-def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
-    told = {"id": hit.id, "distance": hit.distance, "payload": payload}
-    return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
+def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> BatchHits:
+    if wanted.budget is not None:
+        return _probe(store, encoded, wanted, wanted.budget)
+    embedding = None if wanted.rerank is None else _embeddings(store, encoded)
+    if wanted.k is not None:
+        return store.nearest_batch(
+            codes=encoded.codes,
+            k=wanted.k,
+            filter=wanted.filter,
+            rerank=wanted.rerank,
+            embedding=embedding,
+            threads=wanted.threads,
+        )
+    return store.search_batch(
+        codes=encoded.codes,
+        radius=wanted.radius,
+        limit=wanted.limit,
+        filter=wanted.filter,
+        rerank=wanted.rerank,
+        embedding=embedding,
+        threads=wanted.threads,
+    )
+
+
+def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) -> BatchHits:
+    limit, rerank = wanted.limit, wanted.rerank
+    if limit is None and rerank is None:
+        # A code has no embedding to rank by, unless it is an item's.
+        can_rank = store.embeddings is None or all(
+            record.code is None or record.embedding is not None for record in encoded.records
+        )
+        limit, rerank = (None, _HITS) if can_rank else (_HITS, None)
+    return store.probe_batch(
+        logits=encoded.probing_logits(),
+        budget=budget,
+        radius=wanted.radius,
+        limit=limit,
+        filter=wanted.filter,
+        rerank=rerank,
+        embedding=None if rerank is None or store.embeddings is None else _embeddings(store, encoded),
+        comparisons=wanted.comparisons,
+        threads=wanted.threads,
+    )
 
 
 def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
@@ -170,7 +227,7 @@ def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) 
 
 
 def _stored(store: Store, text: str) -> Record:
-    """The item of this id; digits are taken for a string first, then for an integer."""
+    """Return the item of an id; digits are taken for a string first, then for an integer."""
     import numpy as np
 
     for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
@@ -180,10 +237,10 @@ def _stored(store: Store, text: str) -> Record:
     raise InputError(f"{store.path} has no item {text!r}")
 
 
-def _parse_filter(filters: list[str]) -> dict[str, Any]:
-    from hamtarget.store import Range
+def _parse_filter(filters: list[str]) -> Filter:
+    from hamtarget.filters import Range
 
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, Scalar | Range] = {}
     for text in filters:
         field, equals, value = text.partition("=")
         if not equals or not field:
@@ -194,7 +251,7 @@ def _parse_filter(filters: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Numbers, true, false and null as JSON has them; nothing as None; all else is text."""
+    """Return a number, true, false or null of JSON as such, nothing as None, and everything else as text."""
     if not text:
         return None
     try:
@@ -204,7 +261,21 @@ def _value(text: str) -> Any:
     return value if not isinstance(value, dict | list) else text
 
 
+def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
+    told = {"id": hit.id, "distance": hit.distance, "payload": payload}
+    return told if hit.embedding_distance is None else {**told, "embedding_distance": hit.embedding_distance}
+
+
 def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, ...]:
     payload = "" if hit["payload"] is None else json.dumps(hit["payload"], ensure_ascii=False)
     closeness = f"{hit['embedding_distance']:.4f}" if "embedding_distance" in hit else ""
     return printable(query), printable(hit["id"]), str(hit["distance"]), closeness, printable(payload)
+
+
+def _write_rows(rows: list[tuple[str, ...]], *, names_queries: bool) -> None:
+    """Write hits as a table; a column that says nothing is left out."""
+    hidden = set() if names_queries else {_QUERY_COLUMN}
+    if not any(row[_RANKED_COLUMN] for row in rows):
+        hidden.add(_RANKED_COLUMN)
+    shown = [column for column in range(len(_COLUMNS)) if column not in hidden]
+    write_table([_COLUMNS[column] for column in shown], [[row[column] for column in shown] for row in rows])

@@ -1,4 +1,4 @@
-"""`hamtarget serve`: a store over HTTP, with a page to look at it."""
+"""`hamtarget serve`: serves a store over HTTP, with a page to search it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
@@ -17,32 +18,34 @@ _TOKEN_VARIABLE = "HAMTARGET_TOKEN"
 
 
 def serve(
-    store: Annotated[Path | None, typer.Argument(metavar="[STORE]", help="Folder of a store.")] = None,
+    store: Annotated[
+        str | None, typer.Argument(metavar="[STORE]", help="Folder of a store, or its address postgresql://...")
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the bundled images from a temporary store.")] = False,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; another than loopback needs a token.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; one that others can reach needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0: one that is free.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0: any free one.")] = 8080,
     images: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Folder of which images may be shown; repeatable.")
+        list[Path] | None, typer.Option(metavar="DIR", help="Folder whose images may be shown; repeatable.")
     ] = None,
-    writable: Annotated[bool, typer.Option("--writable", help="Let items be put and deleted.")] = False,
+    writable: Annotated[bool, typer.Option("--writable", help="Let requests put and delete items.")] = False,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"File with the token; else the variable {_TOKEN_VARIABLE}.")
     ] = None,
     host_name: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Name by which the service may be called; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Host name that requests may use; repeatable.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads of one batch of searches.")] = 1,
 ) -> None:
-    """Serve a store over HTTP, with a page to search and see: endpoints at /docs, counters at /metrics.
+    """Serve a store over HTTP, with a page to search it: endpoints at /docs, counters at /metrics.
 
     Only this machine can reach it, and nobody can change it, unless you say otherwise. SIGTERM and Ctrl-C let
     running requests finish.
     """
     if (store is None) != demo:
         raise InputError("give either a STORE or --demo, one of them")
-    from hamtarget.serve import CountingStore, ServiceSettings, run
+    from hamtarget.serve import ServiceSettings, run
 
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:
@@ -54,7 +57,8 @@ def serve(
 
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hamtarget-demo-"))
             with progress_on_stderr("Making the demo store") as tell:
-                store, demo_images = make_demo(Path(folder), progress=tell)
+                demo_store, demo_images = make_demo(Path(folder), progress=tell)
+            store = str(demo_store)
             folders.append(demo_images)
         settings = ServiceSettings(
             host=host,
@@ -65,9 +69,7 @@ def serve(
             image_folders=tuple(folders),
             threads=threads,
         )
-        with progress_on_stderr("Building the index") as tell:
-            opened = CountingStore.open(store, read_only=not writable, progress=tell)
-        run(opened, settings, announce=_announce)
+        run(open_store(store, read_only=not writable), settings, announce=_announce)
 
 
 def _announce(address: str) -> None:

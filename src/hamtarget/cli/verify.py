@@ -1,14 +1,16 @@
-"""`hamtarget verify`: is a store, a model or a file whole?"""
+"""`hamtarget verify`: checks a store, a model or a file for damage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hamtarget.cli.inputs.kinds import kind_of
+from hamtarget.cli.inputs.kinds import Kind, kind_of
+from hamtarget.cli.inputs.stores import open_store, shown_place
 from hamtarget.cli.terminal.errors import FOUND
 from hamtarget.cli.terminal.options import AsJson
 from hamtarget.cli.terminal.output import write_json
@@ -16,51 +18,60 @@ from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import CorruptFileError, NotFiniteError
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """Rows that were read, and what is wrong with them."""
+
+    rows: int = 0
+    problems: Sequence[str] = ()
+
+
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Store, model, index file, vectors, or images.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="Store (folder or postgresql://...), model, index, vectors or images.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Every checksum, and in a store every row against the index; for vectors and images, whether all can be read.
+    """Check a store (every checksum, every row against the index), a model, an index file, vectors or images.
 
-    The exit code is 0 where everything is whole, 1 where something is damaged, 2 where there is nothing to look at.
+    The exit code is 0 where everything is whole, 1 where something is damaged, 2 where there is nothing to check.
     """
     kind = kind_of(path)
     try:
-        count, problems = _CHECKS[kind](path)
+        checked = _CHECKS[kind](path)
     except (CorruptFileError, NotFiniteError) as error:
-        count, problems = 0, [str(error)]
+        checked = _Checked(problems=[str(error)])
+    shown = shown_place(path)
     if as_json:
-        write_json({"path": str(path), "kind": kind, "rows": count, "problems": list(problems), "whole": not problems})
+        problems = list(checked.problems)
+        write_json({"path": shown, "kind": kind, "rows": checked.rows, "problems": problems, "whole": not problems})
     else:
-        for problem in problems:
+        for problem in checked.problems:
             typer.echo(problem)
-        typer.echo(f"{path}: {'DAMAGED' if problems else 'whole'} ({kind}{f', {count:,} rows' if count else ''})")
-    if problems:
+        rows = f", {checked.rows:,} rows" if checked.rows else ""
+        typer.echo(f"{shown}: {'DAMAGED' if checked.problems else 'whole'} ({kind}{rows})")
+    if checked.problems:
         raise typer.Exit(FOUND)
 
 
-def _store(path: Path) -> tuple[int, Sequence[str]]:
-    from hamtarget.encoders import open_encoder
-    from hamtarget.store import Store
-
-    with progress_on_stderr("Building the index") as tell:
-        opened = Store.open(path, read_only=True, progress=tell)
-    with opened, progress_on_stderr("Verifying") as tell:
-        report = opened.verify(progress=tell)
+def _store(place: str) -> _Checked:
+    with open_store(place) as store, progress_on_stderr("Verifying") as tell:
+        report = store.verify(progress=tell)
         problems = list(report.problems)
         if report.n_problems > len(problems):
             problems.append(f"and {report.n_problems - len(problems):,} more")
-        if opened.has_encoder:
+        if store.has_encoder:
             try:
-                open_encoder(path / "encoder")
+                _ = store.encoder
             except CorruptFileError as error:
                 problems.append(str(error))
-    return report.items, problems
+    return _Checked(report.items, problems)
 
 
-def _model(path: Path) -> tuple[int, Sequence[str]]:
+def _model(place: str) -> _Checked:
     from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
+    path = Path(place)
     export = path / "model.onnx" if path.is_dir() else path
     if export.exists():
         OnnxEncoder(export)
@@ -68,31 +79,38 @@ def _model(path: Path) -> tuple[int, Sequence[str]]:
         from hamtarget.learn.weights import read_tensors
 
         read_tensors(path / "model.safetensors", kind="model")
-    return 0, ()
+    return _Checked()
 
 
-def _index(path: Path) -> tuple[int, Sequence[str]]:
+def _index(place: str) -> _Checked:
     from hamtarget.cli.inputs.index_files import open_index
 
     # A copy instead of a map, so that every byte is read and checked now.
-    return len(open_index(path, mmap=False)), ()
+    return _Checked(len(open_index(Path(place), mmap=False)))
 
 
-def _images(path: Path) -> tuple[int, Sequence[str]]:
+def _images(place: str) -> _Checked:
     from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.datasets.images import decode_images
 
+    path = Path(place)
     sources = ImageSet.from_csv(path).sources if path.is_file() else image_files(path)
     with progress_on_stderr("Reading images") as tell:
         decoded = decode_images(sources, (8, 8), progress=tell)
-    return len(sources), list(decoded.broken.values())
+    return _Checked(len(sources), list(decoded.broken.values()))
 
 
-def _vectors(path: Path) -> tuple[int, Sequence[str]]:
+def _vectors(place: str) -> _Checked:
     from hamtarget.datasets import open_vectors
 
     # Opening reads every row once.
-    return len(open_vectors(path)), ()
+    return _Checked(len(open_vectors(Path(place))))
 
 
-_CHECKS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}
+_CHECKS: dict[Kind, Callable[[str], _Checked]] = {
+    "store": _store,
+    "model": _model,
+    "index": _index,
+    "images": _images,
+    "vectors": _vectors,
+}

@@ -1,6 +1,7 @@
 """Measures of how good codes are, and a report of all of them.
 
-The measures need numpy only. `evaluate_codes` also plans a search, and `draw_evaluation` needs matplotlib.
+The measures need numpy only. `evaluate_codes` computes all of them and what a search would read; its result can be
+drawn, which needs matplotlib.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
         precision_recall_by_radius,
         recall_at_k,
     )
-    from hamtarget.evaluation.report import draw_evaluation, evaluate_codes
+    from hamtarget.evaluation.report import evaluate_codes
 
 __all__ = [
     "by_label",
-    "draw_evaluation",
     "evaluate_codes",
     "mean_average_precision",
     "precision_recall_by_radius",
@@ -29,7 +29,6 @@ __all__ = [
 
 _HOMES = {
     "by_label": "hamtarget.evaluation.metrics",
-    "draw_evaluation": "hamtarget.evaluation.report",
     "evaluate_codes": "hamtarget.evaluation.report",
     "mean_average_precision": "hamtarget.evaluation.metrics",
     "precision_recall_by_radius": "hamtarget.evaluation.metrics",

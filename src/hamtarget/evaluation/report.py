@@ -83,6 +83,18 @@ class Evaluation:
         """Return all figures as a dictionary that JSON can hold."""
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
 
+    def draw(self, path: str | Path) -> None:
+        """Draw precision and recall, by radius and against each other, to a file.
+
+        Args:
+            path: the file to write; its ending is .png, .svg or .pdf.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+            InputError: the file has another ending.
+        """
+        draw_evaluation(path, self)
+
     def __repr__(self) -> str:
         return (
             f"Evaluation(MAP@{self.k} {self.mean_average_precision:.3f}, recall@{self.k} {self.recall_at_k:.3f}) "
@@ -181,16 +193,7 @@ def expected_recall(
 
 
 def draw_evaluation(path: str | Path, found: Evaluation) -> None:
-    """Draw precision and recall, by radius and against each other, to a file.
-
-    Args:
-        path: the file to write; its ending is .png, .svg or .pdf.
-        found: what `evaluate_codes` returned.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        InputError: the file has another ending.
-    """
+    """Draw an evaluation to a file; see `Evaluation.draw`."""
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:

@@ -1,26 +1,27 @@
-"""The HTTP service of a store, and its page. Nothing else in the package imports it, except the command line."""
+"""The HTTP service of a store, and its page. Nothing else in the package imports it, except the command line.
+
+>>> from hamtarget.client import Client
+>>> from hamtarget.serve import ServiceSettings, serving
+>>> store = Store.create("store", n_bits=64)
+>>> with serving(store, ServiceSettings(port=0)) as address, Client(address) as client:
+...     client.stats()["items"]
+0
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hamtarget.errors import MissingExtraError
+from hamtarget.errors import MissingExtraError as _MissingExtraError
 from hamtarget.serve.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from hamtarget.serve.app import create_app
-    from hamtarget.serve.counting import CountingStore
     from hamtarget.serve.running import run, serving
 
-__all__ = ["CountingStore", "ServiceSettings", "create_app", "run", "serving"]
+__all__ = ["ServiceSettings", "run", "serving"]
 
-_HOMES = {
-    "CountingStore": "hamtarget.serve.counting",
-    "create_app": "hamtarget.serve.app",
-    "run": "hamtarget.serve.running",
-    "serving": "hamtarget.serve.running",
-}
+_HOMES = {"run": "hamtarget.serve.running", "serving": "hamtarget.serve.running"}
 _PACKAGES = ("fastapi", "multipart", "prometheus_client", "pydantic", "python_multipart", "starlette", "uvicorn")
 
 
@@ -32,8 +33,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in _PACKAGES:
             raise
-        raise MissingExtraError(f"{error.name} is not installed; to serve: pip install 'hamtarget[serve]'") from error
+        raise _MissingExtraError(f"{error.name} is not installed; to serve: pip install 'hamtarget[serve]'") from error
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return __all__

@@ -1,4 +1,4 @@
-"""The service as an ASGI application: its endpoints, one line each about what they do."""
+"""The service as an ASGI application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 import hamtarget
 from hamtarget.errors import HamtargetError
-from hamtarget.serve.counting import CountingStore
 from hamtarget.serve.guard import Guard
 from hamtarget.serve.problems import Problem, problem_of
 from hamtarget.serve.routes.items import item_routes
@@ -23,17 +22,20 @@ from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.settings import ServiceSettings
+from hamtarget.store import Store
 
-_DESCRIPTION = "Everything within a Hamming distance of a query, exactly; or the nearest."
+_DESCRIPTION = (
+    "Find everything within a Hamming distance of a query, exactly; the nearest items; or, fast, the likeliest."
+)
 _KINDS = {404: "not_found", 405: "method"}
 
 
-def create_app(store: CountingStore, settings: ServiceSettings | None = None) -> FastAPI:
-    """The service of an open store; the store is closed when the service ends.
+def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI:
+    """Return the service of an open store, which is closed when the service ends.
 
     Args:
-        store: opened for reading only, unless items may be put.
-        settings: the careful ones by default.
+        store: store to serve; opened for reading only, unless items may be put.
+        settings: settings of the service; careful ones by default.
     """
     service = Service(store, settings or ServiceSettings())
 
@@ -49,7 +51,7 @@ def create_app(store: CountingStore, settings: ServiceSettings | None = None) ->
         version=hamtarget.__version__,
         description=_DESCRIPTION,
         lifespan=lifespan,
-        # Both load scripts from elsewhere; /docs here is a page of our own.
+        # Both load scripts from other sites; /docs is a page of this package.
         docs_url=None,
         redoc_url=None,
     )
@@ -70,7 +72,7 @@ def create_app(store: CountingStore, settings: ServiceSettings | None = None) ->
     async def on_library_error(_: Request, error: Any) -> Response:
         problem = problem_of(error)
         if problem.status == 500:
-            # Not for the sender: the gate logs it, and says that something failed.
+            # Its text is not for the client: the guard logs it and answers 500.
             raise error
         return refuse(problem)
 

@@ -1,4 +1,4 @@
-"""Requests that come at the same time are worked on together: one batch at a time, none waits for a fuller one."""
+"""Coalescing: jobs that wait at the same time are worked on as one batch; none waits for a fuller one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Answer = TypeVar("Answer")
 
 
 class Coalescer(Generic[Job, Answer]):
-    """Runs jobs in a thread of its own, all that wait at a time.
+    """A queue with a thread of its own, which takes all jobs that wait as one batch.
 
     While a batch is worked on, the next one gathers: at rest a job is done at once and alone; under load batches
     grow by themselves, and with them the throughput.
 
     Args:
-        name: what the work is called among the meters.
-        work: answers of the jobs of a batch, in order; an exception in the place of an answer is raised for that job
-            alone. What it raises itself is raised for every job of the batch.
-        most_rows: a batch is closed when it has so many rows.
+        name: name of the work among the meters.
+        work: function that answers the jobs of a batch, in order. An exception in the place of an answer is raised
+            for that job alone; an exception that the function raises is raised for every job of the batch.
+        most_rows: rows of a batch, at most; a larger job is a batch of its own.
         most_waiting: jobs that may wait.
-        meters: where batches are counted.
+        meters: counters of the service.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Coalescer(Generic[Job, Answer]):
         self._most_rows = most_rows
         self._most_waiting = most_waiting
         self._waiting: deque[_Waiting[Job, Answer]] = deque()
-        # Held by whoever looks at or changes what waits; told when something does, or never will again.
+        # Guards the jobs that wait; notified when one comes, or when none will come any more.
         self._changed = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"hamtarget-{name}", daemon=True)
@@ -56,16 +56,17 @@ class Coalescer(Generic[Job, Answer]):
         self._thread.start()
 
     async def submit(self, job: Job, *, rows: int = 1) -> Answer:
-        """The answer of a job of so many rows.
+        """Submit a job of so many rows, and return its answer.
 
         Raises:
-            Problem: too many jobs are waiting already. What the work raises.
+            Problem: too many jobs are waiting already.
+            Exception: the error that the work raised for this job.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         with self._changed:
             if self._ending:
-                raise busy("the service is about to end")
+                raise busy("the service is ending")
             if len(self._waiting) >= self._most_waiting:
                 raise busy(f"{self._most_waiting} requests are waiting already; try again in a moment")
             self._waiting.append(_Waiting(job, rows, future, loop))
@@ -74,7 +75,7 @@ class Coalescer(Generic[Job, Answer]):
         return await future
 
     async def drain(self) -> None:
-        """Nothing, once all that was submitted is answered; then the thread ends."""
+        """Wait until every submitted job is answered and the thread has ended."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -82,7 +83,7 @@ class Coalescer(Generic[Job, Answer]):
             await asyncio.sleep(0.005)
 
     def _run(self) -> None:
-        """Runs in the thread. It takes what waits by itself: the loop may be busy with answers meanwhile."""
+        """Work on batches until the end, in the thread; the event loop may be busy with answers meanwhile."""
         while batch := self._next_batch():
             began = time.perf_counter()
             answers: Sequence[Answer | BaseException]
@@ -96,7 +97,7 @@ class Coalescer(Generic[Job, Answer]):
                 batch[0].loop.call_soon_threadsafe(_settle_all, batch, answers)
 
     def _next_batch(self) -> list[_Waiting[Job, Answer]]:
-        """What is done next, once there is something; nothing at the end."""
+        """Wait for jobs and return those of the next batch; an empty list at the end."""
         batch: list[_Waiting[Job, Answer]] = []
         n_rows = n_taken = 0
         with self._changed:
@@ -119,7 +120,7 @@ class Coalescer(Generic[Job, Answer]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting(Generic[Job, Answer]):
-    """A job that was submitted, and who waits for its answer."""
+    """A submitted job, and the future of its answer."""
 
     job: Job
     rows: int

@@ -1,4 +1,4 @@
-"""A small store to look at: the bundled images of Fashion-MNIST, with an encoder that was trained on them."""
+"""A small store to try: the bundled images of Fashion-MNIST, with an encoder that was trained on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hamtarget.search import Embeddings
 from hamtarget.store import Store
 from hamtarget.store.inputs import encode
 
-# Images that are not in the store, to search with.
+# Further images, which are not in the store, to search with.
 N_QUERIES = 500
 RADIUS = 4
 _ROWS_AT_ONCE = 500
@@ -45,7 +45,7 @@ def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress |
     for row, picture in enumerate(255 - sample.query_images):
         Image.fromarray(picture).save(queries / f"{row:04}.png")
     kept = Embeddings(encoder.n_bits, "float16", "cosine")
-    # What survives a loss of power is of no matter here.
+    # A temporary store need not survive a loss of power.
     with Store.create(folder / "store", encoder=encoder, radius=RADIUS, embeddings=kept, durability="os") as store:
         for start in range(0, len(pictures), _ROWS_AT_ONCE):
             rows = range(start, min(start + _ROWS_AT_ONCE, len(pictures)))
@@ -64,6 +64,6 @@ def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress |
 
 
 def demo_encoder() -> TrainedEncoder:
-    """The encoder that comes with the package: (28, 28) grey images, dark on white, to 64 bits."""
+    """Return the encoder that comes with the package: (28, 28) grey images, dark on white, to 64 bits."""
     with importlib.resources.as_file(importlib.resources.files("hamtarget.serve") / "demo_encoder") as folder:
         return open_encoder(folder)

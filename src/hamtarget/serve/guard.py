@@ -1,4 +1,4 @@
-"""The gate that every request passes: who may call, by what name, how much, how long; and what every answer says."""
+"""The gate that every request passes: it checks host, origin, token, size and time, and adds headers to answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hamtarget.serve.problems import Problem, busy
 from hamtarget.serve.settings import ServiceSettings
 
 ITEMS_PATH = "/v1/items/"
-# What a browser may see before it has a token: the page that asks for it, and whether the service lives.
+# Needs no token: the page that asks for it, and the checks that the service lives.
 OPEN_PATHS = frozenset({"/", "/docs", "/healthz", "/readyz", "/favicon.ico"})
 OPEN_PREFIX = "/page/"
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("hamtarget.serve")
 
 
 class Guard:
-    """Lets in what `settings` allow and sends everything else away, before anything is read or decoded."""
+    """Middleware that lets in what the settings allow, and refuses the rest before anything is read or decoded."""
 
     def __init__(self, app: ASGIApp, *, settings: ServiceSettings, meters: Meters) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class Guard:
         self._held = _Held(settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer of the service, or a refusal."""
+        """Answer a request, or refuse it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -59,7 +59,7 @@ class Guard:
         body = _Body(scope, receive, self._settings, self._held)
         answer = _Answer(send, body)
         if scope["path"].startswith(ITEMS_PATH):
-            # An id may hold a slash, as %2F: the parts of the path are told apart before they are decoded.
+            # An id may hold a slash, as %2F: the path is split into its parts before they are decoded.
             scope["path"] = scope["raw_path"].decode("latin-1")
         try:
             self._check(scope)
@@ -68,7 +68,7 @@ class Guard:
         except Problem as problem:
             await self._refuse(problem, scope, receive, answer)
         except ClientDisconnect:
-            # There is nobody to be told.
+            # Nobody is left to read an answer.
             self._meters.errors.labels("gone").inc()
         except TimeoutError:
             seconds = self._settings.deadline
@@ -88,7 +88,7 @@ class Guard:
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
         self._meters.errors.labels(problem.kind).inc()
         if answer.status:
-            # Half an answer is out: all that can still be done is to end the connection.
+            # Half an answer was sent: nothing can be done but to end the connection.
             return
         await problem.response()(scope, receive, answer.send)
 
@@ -103,22 +103,22 @@ class Guard:
             _check_origin(named, host)
             self._check_token(named.get(b"authorization", b""))
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise Problem(415, "encoding", "the body is compressed; send it as it is")
+            raise Problem(415, "encoding", "the body is compressed; send it uncompressed")
         length = named.get(b"content-length")
         if length is not None and b"transfer-encoding" in named:
-            raise Problem(400, "length", "the body has a length and comes in chunks; expected one of them")
+            raise Problem(400, "length", "the request has both Content-Length and Transfer-Encoding; send one of them")
         if length is not None and (not length.isdigit() or int(length[:20]) > self._settings.max_body_bytes):
             raise _too_large(self._settings)
 
     def _check_host(self, host: str) -> None:
         if self._hosts is not None and _without_port(host) not in self._hosts:
-            raise Problem(421, "host", f"this service is not called {host[:100]!r}; use its address, or --host-name")
+            raise Problem(421, "host", f"the host name is {host[:100]!r}; use the service's address, or --host-name")
 
     def _check_token(self, authorization: bytes) -> None:
         if self._token is None:
             return
         scheme, _, given = authorization.partition(b" ")
-        # One comparison, whatever was given: its time tells nothing of the token.
+        # One comparison in constant time, whatever was sent: it reveals nothing of the token.
         equal = hmac.compare_digest(given.strip(), self._token)
         if not (equal and scheme.lower() == b"bearer"):
             headers = {"WWW-Authenticate": "Bearer"}
@@ -126,7 +126,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends an answer with the headers that every answer has, and remembers its status."""
+    """Sender of an answer: adds the headers that every answer has, and remembers its status."""
 
     def __init__(self, send: Send, body: _Body) -> None:
         self._send = send
@@ -138,7 +138,7 @@ class _Answer:
             self.status = message["status"]
             headers = [*message.get("headers", ()), *_ANSWER_HEADERS]
             if not self._body.is_whole:
-                # The rest of the body is not waited for; nothing that follows could be told from it.
+                # The rest of the body is not read; a next request could not be told from it.
                 headers.append((b"connection", b"close"))
             message["headers"] = headers
         await self._send(message)
@@ -146,14 +146,14 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Held:
-    """Bytes of all bodies that are held in memory, and how many there may be."""
+    """Bytes of all bodies that are held in memory, and their bound."""
 
     most: int
     n_bytes: int = 0
 
 
 class _Body:
-    """Gives out a request's body as it comes, as long as it is neither too large nor too slow."""
+    """Receiver of a body: passes on its parts as long as it is neither too large nor too slow."""
 
     def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, held: _Held) -> None:
         self._receive = receive
@@ -166,7 +166,7 @@ class _Body:
 
     async def receive(self) -> Message:
         if self.is_whole:
-            # What is awaited now is the end of the connection.
+            # Nothing can come but the end of the connection.
             return await self._receive()
         now = time.monotonic()
         if self._late is None:
@@ -199,7 +199,7 @@ def _without_port(host: str) -> str:
 
 
 def _check_origin(headers: dict[bytes, bytes], host: str) -> None:
-    """Nothing, if the request is not one that a page of another site made in someone's browser."""
+    """Refuse a request that a page of another site made in somebody's browser."""
     origin: Any = headers.get(b"origin")
     if origin is not None:
         try:

@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus."""
+"""Counters of a service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Meters:
         )
         self.batch = Histogram(
             "hamtarget_batch_rows",
-            "Queries, inputs or changes that were done in one go.",
+            "Queries, inputs or changes of one batch.",
             ("work",),
             buckets=_POWERS_OF_TWO,
             registry=self._registry,
@@ -54,5 +54,5 @@ class Meters:
         self.waiting = Gauge("hamtarget_waiting", "Requests that wait for their turn.", registry=self._registry)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+        """Return all counters in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Images: those that come with a request, and those that the named folders hold; small, and drawn anew."""
+"""Images: reading those that come with a request, and showing small ones of named folders."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,17 +23,25 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 1024
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-# A file that is larger is no picture to be shown.
+# A larger file is not shown.
 _MAX_FILE_BYTES = 64 * 2**20
 _CACHED_BYTES = 32 * 2**20
 _JPEG_QUALITY = 85
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A small picture as a file, and its media type."""
+
+    content: bytes
+    media_type: str
+
+
 def read_upload(content: bytes, shape: Sequence[int], *, max_pixels: int) -> NDArray[np.uint8]:
-    """An image that came with a request, as an encoder of this input shape takes it.
+    """Read an image that came with a request into an array of an encoder's input shape.
 
     Raises:
-        ImageError: it is none, is damaged, or has too many pixels, which is told by its header alone.
+        ImageError: it is no image, is damaged, or has too many pixels by its header.
     """
     try:
         with _opened(io.BytesIO(content), max_pixels):
@@ -48,24 +57,24 @@ class Pictures:
     """Pictures of items, from named folders and nowhere else.
 
     Args:
-        folders: where images may lie.
-        max_pixels: of an image, checked before it is decoded.
+        folders: folders of images.
+        max_pixels: pixels of an image, at most; checked before it is decoded.
     """
 
     def __init__(self, folders: Sequence[Path], *, max_pixels: int) -> None:
-        # Resolved once: what a link says later does not move the folder.
+        # Resolved once: a link that changes later does not move the folder.
         self._roots = tuple(os.path.realpath(folder) for folder in folders)
         self._max_pixels = max_pixels
-        self._cache: OrderedDict[tuple[str, int, int], tuple[bytes, str]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int, int], Picture] = OrderedDict()
         self._cached_bytes = 0
         self._lock = Lock()
 
     def __bool__(self) -> bool:
-        """Whether there are folders at all."""
+        """Return True if there are folders."""
         return bool(self._roots)
 
     def find(self, name: object) -> str | None:
-        """The file that an item's payload names, if it lies in one of the folders, links followed."""
+        """Return the file that an item's payload names, if it lies in one of the folders after links are followed."""
         if not isinstance(name, str) or not name or "\0" in name:
             return None
         for root in self._roots:
@@ -77,10 +86,10 @@ class Pictures:
                 continue
         return None
 
-    def thumbnail(self, name: object, side: int) -> tuple[bytes, str] | None:
-        """The picture at most `side` pixels wide and high, and its media type; None where there is none to show.
+    def thumbnail(self, name: object, side: int) -> Picture | None:
+        """Draw a picture at most `side` pixels wide and high; return None where there is none to show.
 
-        It is drawn anew from its pixels: nothing else that the file holds (places, comments, scripts) gets out.
+        It is drawn anew from its pixels: nothing else in the file (places, comments, scripts) gets out.
 
         Raises:
             ImageError: the file is no image, is damaged, or has too many pixels.
@@ -89,7 +98,7 @@ class Pictures:
         if path is None:
             return None
         try:
-            # Not through a link that has appeared since, and never waiting for a pipe.
+            # Follows no link that has appeared since, and never waits for a pipe.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError:
             return None
@@ -109,19 +118,19 @@ class Pictures:
         self._remember(key, drawn)
         return drawn
 
-    def _remember(self, key: tuple[str, int, int], drawn: tuple[bytes, str]) -> None:
+    def _remember(self, key: tuple[str, int, int], drawn: Picture) -> None:
         with self._lock:
             if key in self._cache:
                 return
             self._cache[key] = drawn
-            self._cached_bytes += len(drawn[0])
+            self._cached_bytes += len(drawn.content)
             while self._cached_bytes > _CACHED_BYTES:
-                _, (content, _) = self._cache.popitem(last=False)
-                self._cached_bytes -= len(content)
+                _, oldest = self._cache.popitem(last=False)
+                self._cached_bytes -= len(oldest.content)
 
 
 def _opened(file: BinaryIO, max_pixels: int) -> Image.Image:
-    """An image of which only the header was read."""
+    """Open an image, of which only the header is read."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -131,13 +140,17 @@ def _opened(file: BinaryIO, max_pixels: int) -> Image.Image:
         image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
     except Exception as error:
         expected = ", ".join(_FORMATS)
-        raise ImageError(f"no image that can be told; expected one of {expected}, whole and of sane size") from error
+        raise ImageError(
+            f"the file is no image that can be read; expected one of {expected}, whole and of sane size"
+        ) from error
     if image.width * image.height > max_pixels:
-        raise ImageError(f"{image.width:,} x {image.height:,} pixels; expected at most {max_pixels:,}: make it smaller")
+        raise ImageError(
+            f"the image has {image.width:,} x {image.height:,} pixels; expected at most {max_pixels:,}: make it smaller"
+        )
     return image
 
 
-def _draw(file: BinaryIO, side: int, max_pixels: int) -> tuple[bytes, str]:
+def _draw(file: BinaryIO, side: int, max_pixels: int) -> Picture:
     from PIL import Image, ImageOps
 
     image: Any = _opened(file, max_pixels)
@@ -150,10 +163,10 @@ def _draw(file: BinaryIO, side: int, max_pixels: int) -> tuple[bytes, str]:
             image.thumbnail((side, side), Image.Resampling.BICUBIC)
             out = io.BytesIO()
             if is_drawing:
-                # A new image: `save` would write the old one's notes again.
+                # A new image: saving the old one would write its notes again.
                 Image.fromarray(np.asarray(image)).save(out, "PNG")
             else:
                 Image.fromarray(np.asarray(image)).save(out, "JPEG", quality=_JPEG_QUALITY)
     except Exception as error:
         raise ImageError(f"the image cannot be read: {type(error).__name__}") from error
-    return out.getvalue(), "image/png" if is_drawing else "image/jpeg"
+    return Picture(out.getvalue(), "image/png" if is_drawing else "image/jpeg")

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as its sender is told: a status, a kind and one sentence; never a traceback."""
+"""Refusals of requests: a status, a kind and one sentence; never a traceback."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RETRY_SECONDS = 1
 
 
 class Problem(Exception):
-    """A request that is refused, and what its sender is told.
+    """A refusal of a request.
 
     Attributes:
-        status: of HTTP.
+        status: status of HTTP.
         kind: one word for programs.
-        message: what was found, what was expected, what to do.
-        headers: of the answer.
+        message: a sentence for people: found, expected, what to do.
+        headers: further headers of the answer.
     """
 
     def __init__(self, status: int, kind: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
@@ -37,23 +37,23 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """Return the refusal as an answer."""
         content = {"error": {"kind": self.kind, "message": self.message}}
         return JSONResponse(content, status_code=self.status, headers=self.headers)
 
 
 def busy(message: str) -> Problem:
-    """That there is too much to do at the moment."""
+    """Return the refusal of a service that has too much to do at the moment."""
     return Problem(503, "busy", message, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
 def not_found(message: str) -> Problem:
-    """That there is no such thing."""
+    """Return the refusal of a request for something that is not there."""
     return Problem(404, "not_found", message)
 
 
 def problem_of(error: HamtargetError) -> Problem:
-    """What the sender is told of an error of the library; of damage inside, only that there is some."""
+    """Return the refusal for an error of the library; damage inside is not described."""
     if isinstance(error, InputError):
         return Problem(422, "input", str(error))
     if isinstance(error, ReadOnlyError):

@@ -1,4 +1,4 @@
-"""Running a service in this process, until it is told to end."""
+"""Running a service in this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hamtarget.serve.app import create_app
-from hamtarget.serve.counting import CountingStore
 from hamtarget.serve.settings import ServiceSettings
+from hamtarget.store import Store
 
 _BACKLOG = 256
 _IDLE_SECONDS = 30
@@ -26,20 +26,20 @@ _SWITCH_SECONDS = 0.0005
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(store: CountingStore, settings: ServiceSettings, *, announce: Callable[[str], None] | None = None) -> None:
-    """Nothing, once the service was told to end (SIGTERM, Ctrl-C), has drained, and has closed the store.
+def run(store: Store, settings: ServiceSettings, *, announce: Callable[[str], None] | None = None) -> None:
+    """Serve a store until SIGTERM or Ctrl-C; then finish running requests and close the store.
 
     Args:
-        store: opened for reading only, unless items may be put.
-        settings: how it is served.
+        store: store to serve; opened for reading only, unless items may be put.
+        settings: settings of the service.
         announce: called with the service's address when it takes requests.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    # A thread that comes back from the index waits at most so long for the one that reads and writes requests.
+    # A thread that comes back from the index waits at most so long for the thread of the event loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # What is there now stays: it need not be looked through for garbage again and again.
+    # All objects of now stay: the garbage collector need not look through them again and again.
     gc.freeze()
     try:
         with store, _listening(settings) as listener:
@@ -49,8 +49,8 @@ def run(store: CountingStore, settings: ServiceSettings, *, announce: Callable[[
 
 
 @contextmanager
-def serving(store: CountingStore, settings: ServiceSettings) -> Iterator[str]:
-    """A block during which a thread of this process serves the store; gives the service's address.
+def serving(store: Store, settings: ServiceSettings) -> Iterator[str]:
+    """Serve a store in a thread of this process during a `with` block, and yield the service's address.
 
     At the end of the block, running requests are finished and the store is closed.
     """
@@ -62,7 +62,7 @@ def serving(store: CountingStore, settings: ServiceSettings) -> Iterator[str]:
         try:
             while not started.wait(0.05):
                 if not thread.is_alive():
-                    raise OSError("the service ended while it was starting; its log says why")
+                    raise OSError("the service ended while it was starting; see its log")
             yield _address(listener)
         finally:
             server.should_exit = True
@@ -70,7 +70,7 @@ def serving(store: CountingStore, settings: ServiceSettings) -> Iterator[str]:
 
 
 def _server(
-    store: CountingStore, settings: ServiceSettings, listener: socket.socket, announce: Callable[[str], None] | None
+    store: Store, settings: ServiceSettings, listener: socket.socket, announce: Callable[[str], None] | None
 ) -> _Server:
     config = uvicorn.Config(
         create_app(store, settings),
@@ -79,7 +79,7 @@ def _server(
         log_config=None,
         access_log=False,
         server_header=False,
-        # Who asks is who is connected, whatever a header says.
+        # The client is who is connected, whatever a header says.
         proxy_headers=False,
         limit_concurrency=settings.max_connections,
         h11_max_incomplete_event_size=settings.max_header_bytes,
@@ -95,7 +95,7 @@ def _address(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """A server that says where it listens, and that ends by itself when it was asked to."""
+    """A server that announces its address, and returns after a signal instead of dying of it."""
 
     def __init__(self, config: uvicorn.Config, address: str, announce: Callable[[str], None] | None) -> None:
         super().__init__(config)
@@ -103,14 +103,14 @@ class _Server(uvicorn.Server):
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nothing; requests are taken from now on."""
+        """Begin to take requests, and announce the address."""
         await super().startup(sockets)
         if self._announce is not None and not self.should_exit:
             self._announce(self._address)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A block in which a signal makes the server drain and return; uvicorn's own would die of it afterwards."""
+        """Let signals make the server drain and return during the block; uvicorn would raise them again afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -130,7 +130,7 @@ def _listening(settings: ServiceSettings) -> Iterator[socket.socket]:
 
 
 def _protocol(settings: ServiceSettings) -> type[H11Protocol]:
-    """The protocol of uvicorn, that does not wait for ever for the head of a request."""
+    """Return uvicorn's protocol with a bound on the time that the head of a request may take."""
 
     class Protocol(H11Protocol):
         _timer: asyncio.TimerHandle | None = None

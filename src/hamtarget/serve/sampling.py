@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, distances, unpack
 from hamtarget.items import Id
-from hamtarget.serve.counting import CountingStore
+from hamtarget.serve.messages import Histogram
+from hamtarget.store import Store
 
 SAMPLE_ROWS = 20_000
 _EXAMPLES = 24
@@ -25,7 +26,7 @@ class CodeSample:
 
     Attributes:
         codes: (rows, n_bits / 8).
-        is_whole: whether these are all.
+        is_whole: True if these are all items.
         bit_balance: (n_bits,) share of rows with a 1.
         examples: a few ids.
     """
@@ -35,15 +36,16 @@ class CodeSample:
     bit_balance: NDArray[np.float64]
     examples: list[Id]
 
-    def histogram(self, code: Codes, n_bits: int) -> NDArray[np.int64]:
-        """(n_bits + 1,) number of rows at each distance from the code."""
-        return np.bincount(distances(code, self.codes, n_bits)[0], minlength=n_bits + 1)
+    def histogram(self, code: Codes, n_bits: int) -> Histogram:
+        """Count the rows at each distance from a code."""
+        counts = np.bincount(distances(code, self.codes, n_bits)[0], minlength=n_bits + 1)
+        return Histogram(counts=counts.tolist(), rows=len(self.codes), sampled=not self.is_whole)
 
 
 class Sampler:
-    """Draws a sample when one is asked for and the store has changed."""
+    """A sample that is drawn when it is needed and the store has changed."""
 
-    def __init__(self, store: CountingStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
         self._sample: CodeSample | None = None
@@ -51,7 +53,7 @@ class Sampler:
         self._drawn = 0.0
 
     def sample(self) -> CodeSample:
-        """A sample that is at most a few seconds behind the store."""
+        """Return a sample that is at most a few seconds behind the store."""
         with self._lock:
             now = time.monotonic()
             if self._sample is None or now - self._drawn > _SECONDS:
@@ -63,8 +65,8 @@ class Sampler:
             return self._sample
 
     def _draw(self) -> CodeSample:
-        codes, ids = self._store.sample(SAMPLE_ROWS, _EXAMPLES)
+        codes = self._store.sample_codes(SAMPLE_ROWS)
         n_bits = self._store.n_bits
-        # Of no rows at all, no bit is out of balance.
+        # Without any rows, no bit is out of balance.
         balance = unpack(codes, n_bits).mean(axis=0) if len(codes) else np.full(n_bits, 0.5)
-        return CodeSample(codes, len(codes) == len(self._store), balance, ids)
+        return CodeSample(codes, len(codes) == len(self._store), balance, self._store.sample_ids(_EXAMPLES))

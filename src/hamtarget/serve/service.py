@@ -1,52 +1,51 @@
-"""The service without its HTTP: what is asked, in order, of the encoder, the index and the store."""
+"""The service without its HTTP: it passes requests, in order, to the encoder, the index and the store."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
-from hamtarget.errors import HamtargetError, InputError
-from hamtarget.items import Id
+from hamtarget.codes import Codes, check_finite, from_logits
+from hamtarget.errors import InputError
+from hamtarget.items import Id, Item
+from hamtarget.serve import messages
 from hamtarget.serve.coalescing import Coalescer
-from hamtarget.serve.counting import CountingStore, Look
 from hamtarget.serve.meters import Meters
+from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, not_found
-from hamtarget.serve.routes import schemas
-from hamtarget.serve.routes.reading import from_base64, from_hex
 from hamtarget.serve.settings import ServiceSettings
-from hamtarget.serve.work import DeleteJob, EncodedInputs, Input, PutJob, SearchJob, SearchOutcome, Work
-from hamtarget.store import Item, Range
+from hamtarget.serve.work import DeleteJob, Encoded, Found, Input, PictureJob, PutJob, SearchJob, Work
+from hamtarget.store import Store
+from hamtarget.store.probing import probing_defaults
 
-# Rows that are worked on in one go, at most: what comes meanwhile need not wait long.
+# Rows of one batch, at most, so that requests which come meanwhile need not wait long.
 _ENCODED_ROWS = 64
 _SEARCHED_ROWS = 16_384
 _WRITTEN_ROWS = 20_000
 _READ_ROWS = 1024
 _DRAWN_ROWS = 16
-# A picture is a file of its own: a page asks for many at once.
+# Each picture is a request of its own, and a page asks for many at once.
 _PICTURES_WAITING = 1024
 
 
 class Service:
     """A store, and the queues in front of its encoder, its index and its files."""
 
-    def __init__(self, store: CountingStore, settings: ServiceSettings) -> None:
+    def __init__(self, store: Store, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
         self.meters = Meters()
-        self.work = Work(store, settings)
+        self.work = Work(store, settings, self.meters)
         self.is_ready = False
         waiting = settings.max_waiting
-        self._encoding: Coalescer[list[Input], EncodedInputs] = Coalescer(
+        self._encoding: Coalescer[list[Input], Encoded] = Coalescer(
             "encode", self.work.encode, most_rows=_ENCODED_ROWS, most_waiting=waiting, meters=self.meters
         )
-        self._searching: Coalescer[SearchJob, SearchOutcome] = Coalescer(
+        self._searching: Coalescer[SearchJob, Found] = Coalescer(
             "search", self.work.search, most_rows=_SEARCHED_ROWS, most_waiting=waiting, meters=self.meters
         )
         self._reading: Coalescer[list[Id], list[Item | None]] = Coalescer(
@@ -55,85 +54,58 @@ class Service:
         self._writing: Coalescer[PutJob | DeleteJob, int] = Coalescer(
             "write", self.work.write, most_rows=_WRITTEN_ROWS, most_waiting=waiting, meters=self.meters
         )
-        self._drawing: Coalescer[tuple[object, int], tuple[bytes, str] | None] = Coalescer(
+        self._drawing: Coalescer[PictureJob, Picture | None] = Coalescer(
             "draw", self.work.draw, most_rows=_DRAWN_ROWS, most_waiting=_PICTURES_WAITING, meters=self.meters
         )
 
     async def start(self) -> None:
-        """Nothing; the encoder is open and requests can be served."""
+        """Open the encoder and take requests."""
         await asyncio.to_thread(self.work.open_encoder)
         self.is_ready = True
 
     async def drain(self) -> None:
-        """Nothing, once everything that was asked is answered."""
+        """Take no more requests, and wait until all that were taken are answered."""
         self.is_ready = False
         for queue in (self._encoding, self._searching, self._reading, self._writing, self._drawing):
             await queue.drain()
 
-    async def search(
-        self, asked: schemas.SearchRequest | schemas.NearestRequest, image: bytes | None
-    ) -> tuple[SearchOutcome, SearchJob, float]:
-        """Hits of one query with their items, the query itself, and milliseconds in the encoder."""
-        look = self._look(asked, 1, rerank=asked.rerank)
-        if (asked.payload or asked.codes) and look.limit > self.settings.max_items:
+    async def search(self, asked: messages.OneQuery) -> Found:
+        """Search for one query, and return its hits with their items."""
+        if bounds := await self._open_bounds(asked):
+            asked = asked.model_copy(update=bounds)
+        self._check_hits(asked, 1)
+        if (asked.payload or asked.codes) and asked.most_hits > self.settings.max_items:
             most = self.settings.max_items
-            raise Problem(
-                422, "input", f"hits come with payloads or codes {most:,} at a time; ask for fewer, or without"
-            )
-        code, embedding, ms = await self._query_code(asked, image)
-        if asked.rerank and embedding is None:
-            raise Problem(422, "input", "rerank is asked, and the query has no embedding; pass one, or an id or input")
-        job = SearchJob(
-            code,
-            look,
-            _key(look, asked.filter),
-            embedding if asked.rerank else None,
-            items=asked.payload or asked.codes,
-            histogram=asked.histogram,
-        )
-        outcome = await self._searching.submit(job)
-        self._count(outcome)
-        return outcome, job, ms
+            raise _refused(f"hits come with payloads or codes {most:,} at a time; ask for fewer, or without")
+        query = await self._query(asked)
+        return await self._searching.submit(SearchJob(asked, query))
 
-    async def search_batch(self, asked: schemas.BatchSearchRequest | schemas.BatchNearestRequest) -> SearchOutcome:
-        """Hits of many queries."""
-        given = [each for each in (asked.codes, asked.codes_base64, asked.vectors) if each is not None]
-        if len(given) != 1:
-            raise Problem(422, "input", "give one of codes, codes_base64 and vectors")
-        if asked.vectors is not None:
-            self._check_count(len(asked.vectors))
-            look = self._look(asked, len(asked.vectors))
-            codes = (await self._encoding.submit(list(asked.vectors), rows=len(asked.vectors))).codes
-        else:
-            codes = self._codes(asked.codes, asked.codes_base64)
-            self._check_count(len(codes))
-            look = self._look(asked, len(codes))
-        outcome = await self._searching.submit(SearchJob(codes, look, _key(look, asked.filter)), rows=len(codes))
-        self._count(outcome)
-        return outcome
+    async def search_batch(self, asked: messages.ManyQueries) -> Found:
+        """Search for many queries, and return their hits."""
+        if bounds := await self._open_bounds(asked):
+            asked = asked.model_copy(update=bounds)
+        queries = await self._queries(asked)
+        return await self._searching.submit(SearchJob(asked, queries), rows=len(queries.codes))
 
-    async def put(self, items: list[schemas.ItemIn]) -> int:
-        """How many items were put; they are on disk."""
+    async def put(self, items: list[messages.ItemIn]) -> int:
+        """Put items, all or none; return their number once they are on disk."""
         self._check_writable()
         if len(items) > self.settings.max_items:
-            raise Problem(
-                422, "input", f"there are {len(items):,} items; at most {self.settings.max_items:,} at a time"
-            )
+            raise _refused(f"there are {len(items):,} items; send at most {self.settings.max_items:,} at a time")
         codes = np.empty((len(items), self.store.n_bits // 8), dtype=np.uint8)
-        kind = self.store.embeddings
         embeddings: list[Any] = [None] * len(items)
         inputs: list[Input] = []
         places: list[int] = []
         for place, item in enumerate(items):
             if sum(each is not None for each in (item.code, item.vector, item.image)) != 1:
-                raise Problem(422, "input", f"item {place}: give one of code, vector and image")
+                raise _refused(f"item {place}: give one of code, vector and image")
             if item.embedding is not None:
                 embeddings[place] = self._embedding(item.embedding)
             if item.code is not None:
-                codes[place] = np.frombuffer(from_hex(item.code, self.store.n_bits), dtype=np.uint8)
+                codes[place] = self._codes([item.code])[0]
             else:
                 places.append(place)
-                inputs.append(from_base64(item.image, name="image") if item.image is not None else item.vector or [])
+                inputs.append(item.image if item.image is not None else item.vector or [])
         for start in range(0, len(inputs), _ENCODED_ROWS):
             part = inputs[start : start + _ENCODED_ROWS]
             made = await self._encoding.submit(part, rows=len(part))
@@ -142,149 +114,152 @@ class Service:
                 if embeddings[place] is None and made.embeddings is not None:
                     embeddings[place] = made.embeddings[row]
         rows: NDArray[Any] | None = None
+        kind = self.store.embeddings
         if kind is not None:
             missing = next((place for place, each in enumerate(embeddings) if each is None), None)
             if missing is not None:
-                raise Problem(
-                    422, "input", f"item {missing}: no embedding; this store keeps {kind.n_dims} numbers each"
-                )
+                raise _refused(f"item {missing} has no embedding; this store keeps {kind.n_dims} numbers for each item")
             rows = np.stack(embeddings)
         job = PutJob([item.id for item in items], codes, rows, [item.payload for item in items])
         return await self._writing.submit(job, rows=len(items))
 
     async def delete(self, id: Id) -> None:
-        """Nothing; the item is gone, on disk too."""
+        """Delete an item; it is gone from the disk, too, on return."""
         self._check_writable()
         if await self._writing.submit(DeleteJob(id)) == 0:
             raise not_found("there is no item of this id")
 
     async def item(self, id: Id) -> Item:
-        """The item of an id."""
+        """Return the item of an id."""
         (item,) = await self._reading.submit([id])
         if item is None:
             raise not_found("there is no item of this id")
         return item
 
-    async def picture(self, id: Id, side: int) -> tuple[bytes, str]:
-        """An item's picture and its media type."""
+    async def picture(self, id: Id, side: int) -> Picture:
+        """Return an item's picture, at most `side` pixels wide and high."""
         item = await self.item(id)
-        drawn = await self._drawing.submit(((item.payload or {}).get("image"), side))
+        drawn = await self._drawing.submit(PictureJob((item.payload or {}).get("image"), side))
         if drawn is None:
             raise not_found("this item has no image in a folder that is served (--images)")
         return drawn
 
-    def has_image(self, item: Item | None) -> bool:
-        """Whether there may be a picture of the item."""
-        return bool(self.work.pictures) and item is not None and isinstance((item.payload or {}).get("image"), str)
+    def has_image(self, item: Item) -> bool:
+        """Return True if the item may have a picture."""
+        return bool(self.work.pictures) and isinstance((item.payload or {}).get("image"), str)
 
-    async def _query_code(
-        self, asked: schemas.SearchRequest | schemas.NearestRequest, image: bytes | None
-    ) -> tuple[Codes, NDArray[Any] | None, float]:
-        """Code and embedding of a query, (1, ...) each, and milliseconds in the encoder."""
-        if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.id, image)) != 1:
-            raise Problem(422, "input", "give one of code, vector, image and id")
+    async def _open_bounds(self, asked: messages.AnySearch) -> dict[str, int]:
+        """Return the store's radius and budget as far as a request leaves them open."""
+        if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
+            return {} if asked.radius is not None else {"radius": self.store.radius}
+        if isinstance(asked, messages.NearestRequest | messages.BatchNearestRequest):
+            return {}
+        if asked.radius is not None and asked.budget is not None:
+            return {}
+        usual = await asyncio.to_thread(probing_defaults, self.store)
+        radius = usual.radius if asked.radius is None else asked.radius
+        return {"radius": radius, "budget": asked.budget or usual.budget}
+
+    async def _query(self, asked: messages.OneQuery) -> Encoded:
+        """Return the code of a query and, as far as they are known, its logits and embedding."""
+        logits = asked.logits if isinstance(asked, messages.ProbeRequest) else None
+        if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.id, logits)) != 1:
+            raise _refused(f"give one of {_choices(asked, 'code, vector, image and id')}")
         embedding = None if asked.embedding is None else self._embedding(asked.embedding)[None]
+        if logits is not None:
+            return self._from_logits([logits], embedding)
         if asked.code is not None:
-            return np.frombuffer(from_hex(asked.code, self.store.n_bits), dtype=np.uint8)[None], embedding, 0.0
+            return Encoded(self._codes([asked.code]), embeddings=embedding)
         if asked.id is not None:
             item = await self.item(asked.id)
-            stored = None if item.embedding is None else np.asarray(item.embedding)[None]
-            return np.asarray(item.code, dtype=np.uint8)[None], stored if embedding is None else embedding, 0.0
-        given: Input = asked.vector or image or from_base64(asked.image or "", name="image")
-        made = await self._encoding.submit([given])
-        return made.codes, made.embeddings if embedding is None else embedding, made.ms
+            if embedding is None and item.embedding is not None:
+                embedding = np.asarray(item.embedding)[None]
+            return Encoded(np.asarray(item.code, dtype=np.uint8)[None], embeddings=embedding)
+        made = await self._encoding.submit([asked.image if asked.image is not None else asked.vector or []])
+        return made if embedding is None else replace(made, embeddings=embedding)
 
-    def _codes(self, texts: list[str] | None, packed: str | None) -> Codes:
+    async def _queries(self, asked: messages.ManyQueries) -> Encoded:
+        """Return the codes of many queries and, as far as they are known, their logits and embeddings."""
+        logits = asked.logits if isinstance(asked, messages.BatchProbeRequest) else None
+        given = [each for each in (asked.codes, asked.codes_base64, asked.vectors, logits) if each is not None]
+        if len(given) != 1:
+            raise _refused(f"give one of {_choices(asked, 'codes, codes_base64 and vectors')}")
+        n_queries = len(given[0]) if asked.codes_base64 is None else len(asked.codes_base64) // (self.store.n_bits // 8)
+        if n_queries > self.settings.max_queries:
+            most = self.settings.max_queries
+            raise _refused(f"there are {n_queries:,} queries; send at most {most:,} at a time")
+        self._check_hits(asked, n_queries)
+        embeddings = None
+        if asked.embedding is not None:
+            if len(asked.embedding) != n_queries:
+                raise _refused(
+                    f"there are {len(asked.embedding):,} embeddings for {n_queries:,} queries; send one each"
+                )
+            embeddings = np.stack([self._embedding(row) for row in asked.embedding])
+        if logits is not None:
+            return self._from_logits(logits, embeddings)
+        if asked.vectors is not None:
+            made = await self._encoding.submit(list(asked.vectors), rows=len(asked.vectors))
+            return made if embeddings is None else replace(made, embeddings=embeddings)
+        if asked.codes is not None:
+            return Encoded(self._codes(asked.codes), embeddings=embeddings)
+        packed = asked.codes_base64 or b""
         n_bytes = self.store.n_bits // 8
-        if packed is not None:
-            content = from_base64(packed, name="codes_base64")
-            if not content or len(content) % n_bytes:
-                raise Problem(422, "input", f"codes_base64 holds {len(content):,} bytes; a code has {n_bytes}")
-        else:
-            for text in texts or []:
-                if len(text) != 2 * n_bytes:
-                    from_hex(text, self.store.n_bits)
-            content = bytes.fromhex("".join(texts or []))
-        return np.frombuffer(content, dtype=np.uint8).reshape(-1, n_bytes)
+        if not packed or len(packed) % n_bytes:
+            raise _refused(f"codes_base64 holds {len(packed):,} bytes; expected a multiple of {n_bytes}, one code each")
+        return Encoded(np.frombuffer(packed, dtype=np.uint8).reshape(-1, n_bytes), embeddings=embeddings)
 
-    def _look(self, asked: Any, n_queries: int, *, rerank: bool = False) -> Look:
-        """What is looked for, if that is within the service's limits."""
-        within = isinstance(asked, schemas.SearchRequest | schemas.BatchSearchRequest)
-        radius = None
-        if within:
-            radius = self.store.radius if asked.radius is None else asked.radius
-            if radius >= self.store.n_bits:
-                raise Problem(422, "input", f"radius is {radius}; expected 0 to {self.store.n_bits - 1}")
-        limit: int = asked.limit if within else asked.k
-        if limit * n_queries > self.settings.max_hits:
-            raise Problem(
-                422,
-                "input",
-                f"{n_queries:,} queries of {limit:,} hits may give more than {self.settings.max_hits:,}; ask fewer",
-            )
-        if rerank and self.store.embeddings is None:
-            raise Problem(422, "input", "rerank is asked, and this store keeps no embeddings")
-        return Look(radius, limit, limit if rerank else None, _filter(asked.filter))
+    def _codes(self, texts: list[str]) -> Codes:
+        n_bits = self.store.n_bits
+        for text in texts:
+            if len(text) * 4 != n_bits:
+                raise _refused(
+                    f"the code has {len(text)} hexadecimal digits; expected {n_bits // 4}, for codes of {n_bits} bits"
+                )
+        return np.frombuffer(bytes.fromhex("".join(texts)), dtype=np.uint8).reshape(-1, n_bits // 8)
+
+    def _from_logits(self, rows: list[list[float]], embeddings: NDArray[Any] | None) -> Encoded:
+        for row in rows:
+            if len(row) != self.store.n_bits:
+                raise _refused(f"there are {len(row)} logits; expected {self.store.n_bits}, one for each bit")
+        with np.errstate(over="ignore"):
+            logits = np.array(rows, dtype=np.float32)
+        check_finite(logits, name="logits")
+        return Encoded(from_logits(logits), logits, embeddings)
 
     def _embedding(self, numbers: list[float]) -> NDArray[Any]:
         kind = self.store.embeddings
         if kind is None:
-            raise Problem(422, "input", "an embedding is given; this store keeps none")
+            raise _refused("an embedding is given; this store keeps none")
         with np.errstate(all="ignore"):
             row = np.array(numbers, dtype=np.float64)
             if kind.dtype == "int8":
                 if bool((row != np.rint(row)).any()) or bool((np.abs(row) > 127).any()):
-                    raise Problem(422, "input", "the embedding holds other numbers than int8; scale and round it first")
+                    raise _refused("the embedding holds numbers that are not int8; scale and round it first")
                 row = row.astype(np.int8)
             try:
                 checked = kind.check(row, n_rows=1, name="embedding")
             except InputError as error:
-                raise Problem(422, "input", str(error)) from error
+                raise _refused(str(error)) from error
         embedding: NDArray[Any] = checked[0]
         return embedding
 
-    def _check_count(self, n_queries: int) -> None:
-        if n_queries > self.settings.max_queries:
-            most = self.settings.max_queries
-            raise Problem(422, "input", f"there are {n_queries:,} queries; at most {most:,} at a time")
+    def _check_hits(self, asked: messages.AnySearch, n_queries: int) -> None:
+        most = self.settings.max_hits
+        if asked.most_hits * n_queries > most:
+            raise _refused(
+                f"{n_queries:,} queries of up to {asked.most_hits:,} hits may give more than {most:,}; ask for fewer"
+            )
 
     def _check_writable(self) -> None:
         if self.store.read_only:
-            raise Problem(403, "read_only", "this service does not take changes; it was not started with --writable")
-
-    def _count(self, outcome: SearchOutcome) -> None:
-        # One entry for a batch, its mean: thousands of them would take longer than the search.
-        n_queries = max(1, len(outcome.hits))
-        self.meters.candidates.observe(outcome.candidates / n_queries)
-        self.meters.comparisons.observe(outcome.comparisons / n_queries)
+            raise Problem(403, "read_only", "this service takes no changes; it was not started with --writable")
 
 
-def packed_array(array: NDArray[Any], kind: str) -> bytes:
-    """Whole numbers as base64 of little-endian numbers of this kind, such as "<i8".
-
-    Raises:
-        Problem: they are no numbers.
-    """
-    if array.dtype.kind not in "iu":
-        raise Problem(422, "input", 'some ids are strings; ask with "arrays": "json"')
-    return base64.b64encode(array.astype(kind, copy=False).tobytes())
+def _refused(message: str) -> Problem:
+    return Problem(422, "input", message)
 
 
-def _filter(asked: dict[str, Any] | None) -> dict[str, Any] | None:
-    try:
-        return {
-            field: Range(wanted.min, wanted.max) if isinstance(wanted, schemas.Bounds) else wanted
-            for field, wanted in (asked or {}).items()
-        } or None
-    except HamtargetError as error:
-        raise Problem(422, "input", str(error)) from error
-
-
-def _key(look: Look, filter: dict[str, Any] | None) -> str:
-    """The same text for what may be searched in one go."""
-    if filter is None:
-        return f"{look.radius} {look.limit} {look.rerank}"
-    asked = {
-        field: wanted.model_dump() if isinstance(wanted, schemas.Bounds) else wanted for field, wanted in filter.items()
-    }
-    return f"{look.radius} {look.limit} {look.rerank} {json.dumps(asked)}"
+def _choices(asked: messages.AnySearch, names: str) -> str:
+    """Return the names of the fields that can be a query of this request."""
+    return f"logits, {names}" if asked.kind == "probe" else names

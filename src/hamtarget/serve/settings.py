@@ -13,28 +13,31 @@ MIN_TOKEN_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """How a store is served; every default is the careful one.
+    """Settings of a service; every default is the careful one.
+
+    >>> ServiceSettings(port=9000, writable=True).is_loopback
+    True
 
     Attributes:
-        host: address to listen on. Any other than a loopback address needs a token.
-        port: port to listen on; 0: one that is free.
-        token: what requests must bring as `Authorization: Bearer ...`; at least 16 characters.
-        host_names: names by which the service may be called, beside its address. On a loopback address only the names
-            of loopback are taken otherwise, so that a page of another site cannot reach it by a name of its own.
-        writable: whether items may be put and deleted.
-        image_folders: the only folders of which images are shown.
-        max_body_bytes: of one request, counted as they come.
-        max_held_bytes: of the bodies of all requests that are being read or worked on.
-        max_header_bytes: of the head of a request.
-        max_pixels: of an image, checked before it is decoded.
+        host: address to listen on. An address that others can reach needs a token.
+        port: port to listen on; 0: any free one.
+        token: token that requests must send as `Authorization: Bearer ...`; at least 16 characters.
+        host_names: host names that requests may use, beside the address. On a loopback address only the names of
+            loopback are accepted otherwise, so that a page of another site cannot reach it by a name of its own.
+        writable: True if requests may put and delete items.
+        image_folders: the only folders whose images are shown.
+        max_body_bytes: bytes of one body, counted as they arrive.
+        max_held_bytes: bytes of the bodies of all requests that are being read or worked on.
+        max_header_bytes: bytes of the head of a request.
+        max_pixels: pixels of an image, checked before it is decoded.
         max_queries: queries of one request.
         max_items: items of one request, or of its answer.
-        max_hits: hits of one request, all its queries together; a limit for each query is at most this.
-        max_waiting: requests that wait for their turn; what comes on top is told to come again.
+        max_hits: hits of one request, all its queries together; also the largest limit of one query.
+        max_waiting: requests that wait for their turn; the next one gets 503.
         max_connections: open connections.
         deadline: seconds that a request may take.
-        read_seconds: seconds in which a request must have arrived.
-        drain_seconds: seconds that running requests get to finish when the service is told to end.
+        read_seconds: seconds within which a request must have arrived.
+        drain_seconds: seconds that running requests get to finish when the service ends.
         threads: threads of one batch of searches.
     """
 
@@ -73,7 +76,7 @@ class ServiceSettings:
             )
         for folder in self.image_folders:
             if not folder.is_dir():
-                raise FileError(f"{folder} is no folder; expected one of images")
+                raise FileError(f"{folder} is no folder; expected a folder of images")
         for limit in fields(self):
             value = getattr(self, limit.name)
             if limit.type in ("int", "float") and limit.name != "port" and not value > 0:
@@ -81,7 +84,7 @@ class ServiceSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the service."""
+        """True if only this machine can reach the service."""
         if self.host == "localhost":
             return True
         try:
@@ -91,7 +94,7 @@ class ServiceSettings:
 
     @property
     def allowed_hosts(self) -> frozenset[str] | None:
-        """Names that the Host header may say, in lower case and without the port; None: any."""
+        """Host names that requests may use, in lower case and without the port; None: any."""
         if self.is_loopback:
             return frozenset({"127.0.0.1", "[::1]", "localhost", *(name.lower() for name in self.host_names)})
         if self.host_names:

@@ -1,1 +1,1 @@
-"""What the command reads: images, vectors, codes and lines, as records."""
+"""Reading what a command is given: images, vectors, codes, lines, stores and index files."""

@@ -1,4 +1,4 @@
-"""From records to codes."""
+"""Encoding of records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.cli.inputs.records import Record
+from hamtarget.codes import unpack
 from hamtarget.encoders.protocol import TrainedEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.search import Embeddings, unit_int8
+from hamtarget.search import Embeddings
+from hamtarget.store import inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +22,10 @@ class EncodedRecords:
     """Codes of the records that could be read.
 
     Attributes:
-        records: those with a code, in order.
-        codes: (records, n_bits / 8) packed uint8, one for each.
-        logits: (records, n_bits) float32 of each, 0 where the code was given.
-        broken: reason by id, for each image that could not be read.
+        records: records that have a code, in order.
+        codes: (records, n_bits / 8) packed uint8.
+        logits: (records, n_bits) float32; 0 where the code was given.
+        broken: by id, why an image could not be read.
     """
 
     records: list[Record]
@@ -31,21 +33,29 @@ class EncodedRecords:
     logits: NDArray[np.float32]
     broken: dict[str | int, str]
 
+    def probing_logits(self) -> NDArray[np.float32]:
+        """Return the logits to probe with; each bit of a code that was given counts alike."""
+        logits = self.logits.copy()
+        given = [row for row, record in enumerate(self.records) if record.code is not None]
+        if given:
+            logits[given] = 2 * unpack(self.codes[given], logits.shape[1]).astype(np.float32) - 1
+        return logits
+
 
 def encode_records(
     records: Sequence[Record], encoder: TrainedEncoder | None, *, n_bits: int, workers: int = 0
 ) -> EncodedRecords:
-    """Codes of records; an image that cannot be read is left out and named.
+    """Encode records; leave out and name each image that cannot be read.
 
     Args:
         records: vectors, images and codes, in any order.
-        encoder: of vectors and images; None: all must be codes.
+        encoder: encoder of vectors and images; None if all records are codes.
         n_bits: bits of a code.
         workers: processes that read images; 0: this one.
 
     Raises:
-        InputError: there is no encoder, and a record needs one.
-        ShapeError: a vector or a code has another length than it must.
+        InputError: a record needs an encoder, and there is none.
+        ShapeError: a vector or a code has the wrong length.
     """
     codes = np.zeros((len(records), n_bits // 8), dtype=np.uint8)
     logits = np.zeros((len(records), n_bits), dtype=np.float32)
@@ -57,7 +67,7 @@ def encode_records(
     images = [row for row, record in enumerate(records) if record.image is not None]
     if encoder is None and (vectors or images):
         record = records[(vectors or images)[0]]
-        raise InputError(f"{record.id!r} is no code, and there is no model to encode it: pass --model, or codes")
+        raise InputError(f"{record.id!r} is no code, and there is no model to encode it; pass --model, or codes")
     if encoder is not None and vectors:
         logits[vectors] = encoder.logits(_stacked([records[row] for row in vectors], encoder.input_shape))
     if encoder is not None and images:
@@ -80,23 +90,15 @@ def encode_records(
 
 
 def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
-    """Logits scaled to one length, as a store keeps them and ranks by.
+    """Return the embeddings of records: their logits scaled to unit length.
 
     Raises:
-        InputError: the embeddings have another length, or a record is a code, which has none.
+        InputError: the store's embeddings have another length, or a record is a code, which has no embedding.
     """
-    if kind.n_dims != encoded.logits.shape[1]:
-        raise InputError(
-            f"the store keeps embeddings of {kind.n_dims} numbers; the model gives {encoded.logits.shape[1]}"
-        )
     for record in encoded.records:
         if record.code is not None:
-            raise InputError(f"{record.id!r} is a code; the store keeps embeddings too: give the image or vector")
-    if kind.dtype == "int8":
-        return unit_int8(encoded.logits)
-    lengths = np.linalg.norm(encoded.logits, axis=1, keepdims=True)
-    scaled: NDArray[Any] = (encoded.logits / np.maximum(lengths, np.float32(1e-12))).astype(kind.dtype)
-    return scaled
+            raise InputError(f"{record.id!r} is a code, which has no embedding; give the image or vector")
+    return inputs.embeddings_of(encoded.logits, kind)
 
 
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:

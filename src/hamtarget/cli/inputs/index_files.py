@@ -9,10 +9,11 @@ from hamtarget.search import FlatIndex, MultiIndex
 
 
 def open_index(path: Path, *, mmap: bool = True) -> MultiIndex | FlatIndex:
-    """The index in a file.
+    """Open the index in a file.
 
     Raises:
-        CorruptFileError: it is damaged. UnsupportedFileError: it is of a later version.
+        CorruptFileError: it is damaged.
+        UnsupportedFileError: a later version wrote it.
     """
     try:
         return MultiIndex.open(path, mmap=mmap)

@@ -1,4 +1,4 @@
-"""What a path is, by what is there."""
+"""Kinds of things that a path can name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from hamtarget.errors import FileError
 Kind = Literal["store", "model", "index", "images", "vectors"]
 
 
-def kind_of(path: Path) -> Kind:
-    """What there is at `path`.
+def kind_of(place: str) -> Kind:
+    """Return the kind of what is at a path or address.
 
     Raises:
-        FileError: nothing, or nothing that hamtarget knows.
+        FileError: there is nothing, or nothing that hamtarget knows.
     """
+    from hamtarget.store.postgres.address import is_address
+
+    if is_address(place):
+        return "store"
+    path = Path(place)
     if path.is_dir():
         if (path / "store.db").exists():
             return "store"

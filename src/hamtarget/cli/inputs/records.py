@@ -1,4 +1,4 @@
-"""What a command is given to encode, index or search with: images, vectors or codes, one record each.
+"""Records: the images, vectors or codes that a command is given to encode, add or search with.
 
 A source is a folder of images, an image, a CSV of images and labels, a file of vectors, or lines, from a file or the
 standard input ("-"). A line is an object of JSON with an `id`, one of `vector`, `image` and `code`, and a `payload`;
@@ -27,9 +27,9 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """One thing: its id, exactly one of vector, image and code, and what is to be kept with it.
+    """An input with its id and payload: exactly one of vector, image and code.
 
-    What a store holds already is known by its code, and perhaps by its embedding.
+    An item of a store is known by its code and, where the store keeps embeddings, by its embedding.
     """
 
     id: str | int
@@ -45,30 +45,30 @@ class Records:
     """All records of a source, in order, to be read once.
 
     Attributes:
-        total: how many there are; None: nobody knows before the end.
-        records: one after the other.
+        total: number of records; None if it is not known before the end.
+        records: the records themselves.
     """
 
     total: int | None
     records: Iterable[Record]
 
     def batches(self, size: int) -> Iterator[list[Record]]:
-        """The records, `size` at a time."""
+        """Yield the records, `size` at a time."""
         records = iter(self.records)
         while batch := list(islice(records, size)):
             yield batch
 
 
 def open_records(source: str, *, codes: bool = False, key: str | None = None) -> Records:
-    """The records of a source.
+    """Return the records of a source.
 
     Args:
         source: a path, or "-" for lines on the standard input.
-        codes: whether the rows of a file of vectors are packed codes.
-        key: which array of an npz or HDF5 file.
+        codes: True if the rows of a file of vectors are packed codes.
+        key: name of the array in an npz or HDF5 file.
 
     Raises:
-        FileError: there is no such file, or it cannot be used; says why.
+        FileError: there is no such file, or it cannot be used.
         InputError: a file of codes does not hold packed uint8.
     """
     path = Path(source)
@@ -90,10 +90,10 @@ def open_records(source: str, *, codes: bool = False, key: str | None = None) ->
 
 
 def parse_line(line: str, *, number: int, where: str) -> Record:
-    """The record that a line is; `number` counts from 0 and is its id where it has none.
+    """Return the record in a line; `number` counts from 0 and is its id where it has none.
 
     Raises:
-        CorruptFileError: it is none; says what is wrong.
+        CorruptFileError: the line holds no record.
     """
     if line.startswith(("{", "[")):
         try:
@@ -102,7 +102,7 @@ def parse_line(line: str, *, number: int, where: str) -> Record:
             raise CorruptFileError(f"{where}, line {number + 1}: not JSON ({error})") from error
         return Record(number, vector=value) if isinstance(value, list) else _from_object(value, number, where)
     code = _code(line)
-    # A file may be named by hexadecimal digits, too; then it is meant.
+    # The name of a file may consist of hexadecimal digits, too; then the file is meant.
     if code is not None and not Path(line).is_file():
         return Record(number, code=code)
     return _named_image(line, id=line, place=f"{where}, line {number + 1}")
@@ -121,7 +121,7 @@ def _lines(source: str) -> Iterator[Record]:
 
 
 def _utf8(stream: TextIO) -> TextIO:
-    # Whatever the locale says: JSON is UTF-8.
+    # JSON is UTF-8, whatever the locale.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(encoding="utf-8")
     return stream
@@ -134,7 +134,9 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
         raise CorruptFileError(f"{place}: unknown field {unknown[0]!r}; expected {', '.join(_FIELDS)}")
     given = [name for name in ("vector", "image", "code") if value.get(name) is not None]
     if len(given) != 1:
-        raise CorruptFileError(f"{place}: has {given or 'none'} of vector, image and code; expected exactly one")
+        raise CorruptFileError(
+            f"{place}: has {' and '.join(given) or 'none'} of vector, image and code; expected exactly one"
+        )
     id = value.get("id", value["image"] if given == ["image"] else number)
     if isinstance(id, bool) or not isinstance(id, str | int):
         raise CorruptFileError(f"{place}: id is {json.dumps(id)[:40]}; expected text or an integer")
@@ -156,13 +158,13 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
 
 
 def _code(text: str) -> bytes | None:
-    """The bytes that hexadecimal digits stand for; None where they are none."""
+    """Return the bytes of hexadecimal digits; None if the text is something else."""
     return bytes.fromhex(text) if text and len(text) % 2 == 0 and _HEX.issuperset(text) else None
 
 
 def _named_image(text: str, *, id: str | int, place: str) -> Record:
     if "\0" in text:
-        raise CorruptFileError(f"{place}: a path with a NUL; expected the path of an image")
+        raise CorruptFileError(f"{place}: the path holds a NUL character; expected the path of an image")
     return _image(Path(text), id=id)
 
 
@@ -214,5 +216,5 @@ def _vectors(path: Path, *, codes: bool, key: str | None) -> Records:
     if not codes:
         return Records(len(vectors), (Record(row, vector=vector) for row, vector in enumerate(vectors)))
     if vectors.dtype != "uint8":
-        raise InputError(f"{path} holds {vectors.dtype}; expected packed codes, uint8: name a model to encode vectors")
+        raise InputError(f"{path} holds {vectors.dtype}; expected packed codes, uint8: pass --model to encode vectors")
     return Records(len(vectors), (Record(row, code=code.tobytes()) for row, code in enumerate(vectors)))

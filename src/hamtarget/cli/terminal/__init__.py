@@ -1,1 +1,1 @@
-"""What a person at the terminal meets: options, output, progress, errors."""
+"""Shared by all verbs at the terminal: options, help, output, progress, errors."""

@@ -12,16 +12,16 @@ from typer.core import TyperGroup
 from hamtarget.errors import HamtargetError
 
 FOUND = 1
-"""Exit code of a command that did its work, and found something amiss: damage, images that cannot be read."""
+"""Exit code of a command that did its work and found a fault: damage, or images that cannot be read."""
 FAILED = 2
 """Exit code of a command that was given something it cannot use; wrong options have the same."""
 INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+"""Exit code after Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Ends the command with one line and an exit code where the body fails in a way that the user can mend.
+    """End the command with one line and an exit code where the body fails in a way that the user can mend.
 
     Other errors are mistakes of the program: they keep their traceback.
     """
@@ -40,10 +40,10 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 class CommandGroup(TyperGroup):
-    """Verbs whose errors are told in one line, however they are started."""
+    """Verbs whose errors are one line, however they are started."""
 
     def invoke(self, ctx: Any) -> Any:
-        """What the verb returns."""
+        """Run the verb that was typed."""
         with errors_in_one_line():
             return super().invoke(ctx)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model, or an ONNX file of one.")]
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model, or an ONNX file.")]
+# Text, not a Path: a path would make "postgresql:/" of "postgresql://".
+StorePlace = Annotated[str, typer.Argument(metavar="STORE", help="Folder of a store, or its address postgresql://...")]
 Source = Annotated[
     str,
     typer.Argument(
@@ -17,7 +18,8 @@ Source = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
-Key = Annotated[str | None, typer.Option(metavar="NAME", help="Which array of an npz or HDF5 file.")]
+Key = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the array in an npz or HDF5 file.")]
 Seed = Annotated[int, typer.Option(min=0, metavar="S", help="Seed of everything that is random.")]
 Workers = Annotated[int, typer.Option(min=0, metavar="N", help="Processes that read images; 0: this one.")]
-Batch = Annotated[int, typer.Option(min=1, metavar="N", help="Rows taken at a time.")]
+Batch = Annotated[int, typer.Option(min=1, metavar="N", help="Inputs encoded at a time.")]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Threads that search.")]

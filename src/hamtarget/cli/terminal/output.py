@@ -1,4 +1,4 @@
-"""What commands write on the standard output: tables, lines and JSON; all of it can go into a pipe."""
+"""Writing results on the standard output as tables, lines and JSON; all of it can go into a pipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, and whether it holds numbers."""
+    """A column of a table, with its heading; numbers are aligned to the right."""
 
     heading: str
     number: bool = False
@@ -39,7 +39,7 @@ def _draw_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
     for column in columns:
         table.add_column(column.heading, justify="right" if column.number else "left")
     for row in rows:
-        # As text, lest a name with brackets be taken for a style.
+        # As text, so that a name with brackets is not taken for a style.
         table.add_row(*map(Text, row))
     Console(highlight=False).print(table)
 
@@ -64,16 +64,16 @@ def write_json(value: Any) -> None:
 
 
 def as_line(value: Any) -> str:
-    """A value as one line of JSON."""
+    """Return a value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def printable(value: object) -> str:
-    """`value` as text of one line, without what a terminal would obey."""
+    """Return a value as text of one line; control characters are quoted, so that a terminal does not obey them."""
     text = str(value)
     return text if text.isprintable() else json.dumps(text)
 
 
 def note(line: str) -> None:
-    """Write a line for people on the standard error, where it disturbs no pipe."""
+    """Write a line on the standard error, where it disturbs no pipe."""
     typer.echo(line, err=True)

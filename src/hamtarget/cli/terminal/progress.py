@@ -1,4 +1,4 @@
-"""How far long work is, and how fast: a bar on a terminal, a few plain lines in a log."""
+"""Progress of long work: a bar on a terminal, a few plain lines in a log."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 # Where there is no terminal, a line is written each time another tenth is done ...
 _LINES = 10
-# ... or, where nobody knows how much there is, each time so many seconds have passed.
+# ... or, where the total is not known, each time so many seconds have passed.
 _SECONDS = 5.0
 # Work that takes no longer than this is not worth a line.
 _QUIET_SECONDS = 1.0
 
 
 class Telling(Protocol):
-    """What can be passed as `progress=`; where the total is not known, it is None."""
+    """A function to pass as `progress=`; the total is None where it is not known."""
 
     def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
-        """Tell how much is done, of how much, and a note on it."""
+        """Show how much is done, of how much, with a note."""
 
 
 @contextmanager
 def progress_on_stderr(what: str) -> Iterator[Telling]:
-    """A function to pass as `progress=`; it tells on the standard error how much of `what` is done."""
+    """Yield a function to pass as `progress=`; it shows on the standard error how much of `what` is done."""
     if not sys.stderr.isatty():
         yield _Lines(what)
         return
@@ -68,7 +68,7 @@ def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class _Rate:
-    """How many are done in a second, since the first report: work that was resumed is not counted as done now."""
+    """Rate per second since the first report, so that resumed work does not count as done now."""
 
     def __init__(self) -> None:
         self._began: tuple[float, int] | None = None
@@ -84,7 +84,7 @@ class _Rate:
 
 
 class _Bar:
-    """Moves a bar of rich's, which appears with the first report: work that was not needed shows none."""
+    """A bar of rich that appears with the first report: work that was not needed shows none."""
 
     def __init__(self, bars: Bars, what: str) -> None:
         self._bars = bars
@@ -98,7 +98,7 @@ class _Bar:
 
 
 class _Lines:
-    """Writes a line for each tenth, or every few seconds."""
+    """Lines in a log: one for each tenth, or one every few seconds."""
 
     def __init__(self, what: str) -> None:
         self.what = what

@@ -1,4 +1,4 @@
-// Talking to the service. An error says in `kind` what went wrong, in words of the service.
+// Calls of the service. The `kind` of an error is the service's word for what went wrong.
 
 const TOKEN_KEY = "hamtarget-token";
 
@@ -18,7 +18,7 @@ export function hasToken() {
   return Boolean(sessionStorage.getItem(TOKEN_KEY));
 }
 
-// Ids have 64 bits, numbers of JavaScript 53: larger ones are kept as BigInt, there and back.
+// Ids have 64 bits, numbers of JavaScript 53: larger ids are kept as BigInt, both ways.
 function fromJson(text) {
   return JSON.parse(text, (key, value, { source } = {}) =>
     (typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(source ?? "") ? BigInt(source) : value));
@@ -44,7 +44,7 @@ async function call(path, options = {}) {
   try {
     told = (await response.json()).error;
   } catch {
-    // Not one of the service's own refusals; the status has to do.
+    // Not a refusal of the service itself: tell the status only.
   }
   throw new ServiceError(response.status, told.kind, told.message);
 }
@@ -78,7 +78,7 @@ export async function item(id) {
   return fromJson(await (await call(path + kind)).text());
 }
 
-// An <img> cannot send a token: with one, the picture is fetched and shown from memory.
+// An <img> cannot send a token: where there is one, the picture is fetched and shown from memory.
 export async function showPicture(img, id, size) {
   const [path, kind] = itemPath(id);
   const url = `${path}/image${kind}&size=${size}`;

@@ -1,4 +1,4 @@
-// Drawings of codes and counts, as SVG of few elements however many bits there are.
+// Drawings of codes and counts as SVG, of few elements for any number of bits.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const CELLS_A_ROW = 64;
@@ -26,14 +26,14 @@ export function differing(left, right) {
   return places;
 }
 
-// Cells `margin` lower than their row.
+// Return the path of cells that are `margin` smaller than their row, above and below.
 function cells(places, columns, margin = 0) {
   const tall = 1 - 2 * margin;
   return places.map((place) =>
     `M${place % columns} ${Math.floor(place / columns) + margin}h.84v${tall}h-.84z`).join("");
 }
 
-// A hit's bits as n cells; those that differ from the query's stand out.
+// Draw a hit's bits as cells; those that differ from the query's stand out.
 export function strip(bits, query) {
   const columns = Math.min(CELLS_A_ROW, bits.length);
   const rows = Math.ceil(bits.length / columns);
@@ -49,7 +49,7 @@ export function strip(bits, query) {
   return box;
 }
 
-// What stands for an item that has no picture: its code as a square.
+// Draw a code as a square, for an item without a picture.
 export function glyph(bits) {
   const side = Math.ceil(Math.sqrt(bits.length));
   const ones = [];
@@ -62,7 +62,7 @@ export function histogram(counts, radius) {
   const most = Math.max(1, ...counts);
   const height = 100;
   const path = (from, to) => counts.slice(from, to).map((count, place) => {
-    // A single item is seen, too.
+    // A single item must be visible, too.
     const tall = count ? Math.max(1.5, (height * count) / most) : 0;
     return `M${from + place + 0.08} ${height}v${-tall}h.84v${tall}z`;
   }).join("");
@@ -73,7 +73,7 @@ export function histogram(counts, radius) {
     svg("path", { class: "mark", d: `M${radius + 1} 0v${height}` }));
 }
 
-// The share of ones of each bit, drawn from the middle line: all flat is best.
+// Draw the share of ones in each bit from the middle line: flat is best.
 export function balance(shares) {
   const bars = shares.map((share, place) => `M${place + 0.1} 50v${(0.5 - share) * 100}h.8V50z`).join("");
   return svg("svg", { viewBox: `0 0 ${shares.length} 100`, preserveAspectRatio: "none", "aria-hidden": "true" },

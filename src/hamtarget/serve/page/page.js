@@ -1,4 +1,4 @@
-// The page: a query, what lies within a radius of it, and what that took.
+// The page: a query, the items within a radius of it, and the cost of finding them.
 
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
@@ -10,12 +10,12 @@ const FEW_HITS = 6;
 
 const state = {
   stats: null,
-  // {title, code, embedding} and one of `file`, `id`, `code`; null: nothing is asked yet.
+  // {title, code, embedding} and one of `file`, `id`, `code`; null before the first query.
   query: null,
   radius: 2,
   answer: null,
 };
-// All queries of this visit, images with them: the browser's history has their places.
+// All queries of this visit, with their images; the browser's history holds their places.
 const asked = [];
 let running = null;
 let timer = null;
@@ -49,14 +49,14 @@ function tellError(error) {
   }
   const again = [["Try again", () => begin()]];
   if (error.kind === "unreachable") {
-    say("The service does not answer", "It may have ended. Start it again with hamtarget serve, then try again.",
+    say("The service does not answer", "It may have ended. Start it with hamtarget serve, then try again.",
       { error: true, actions: again });
   } else if (error.kind === "busy") {
     say("The service is busy", "Too many requests are waiting. Try again in a moment.", { error: true, actions: again });
   } else if (error.kind === "too_large") {
     say("That file is too large", `${error.message}. Choose a smaller image.`, { error: true });
   } else if (state.query?.file) {
-    say("That file cannot be searched with", [`${error.message}. `, "Choose another image: JPEG, PNG, WebP, GIF, BMP or TIFF."],
+    say("That file cannot be read", [`${error.message}. `, "Choose another image: JPEG, PNG, WebP, GIF, BMP or TIFF."],
       { error: true });
   } else if (error.kind === "not_found") {
     say("There is no such item", "Check the id, or drop an image instead.", { error: true });
@@ -66,7 +66,7 @@ function tellError(error) {
 }
 
 function askToken() {
-  say("A token is needed", "Whoever started this service has it.", { actions: [["Enter the token", askToken]] });
+  say("A token is needed", "Ask whoever started this service.", { actions: [["Enter the token", askToken]] });
   const dialog = $("token-dialog");
   if (!dialog.open) dialog.showModal();
 }
@@ -84,7 +84,7 @@ function showQuery() {
     const img = element("img", { alt: "The query" });
     img.src = query.url;
     smallen(img);
-    // A file that is no image has no picture to show.
+    // A file that is no image cannot be shown.
     img.addEventListener("error", () => img.remove());
     parts.push(img);
   } else if (query.picture) {
@@ -120,7 +120,7 @@ function askFile(file) {
     state.query = null;
     $("hits").replaceChildren();
     say("This store takes no images", state.stats?.input_shape
-      ? "Its encoder takes vectors. Search by id or code, or by POST /v1/search."
+      ? "Its encoder takes vectors. Search by id or code, or send a vector to POST /v1/search."
       : "It holds codes without an encoder. Search by id or code.", { error: true });
     return;
   }
@@ -130,7 +130,7 @@ function askFile(file) {
 function askItem(id, payload) {
   const picture = state.stats.images && typeof payload?.image === "string";
   ask({ id, picture, title: nameOf(id, payload) });
-  // To where the answer begins: on a narrow screen it lies below the query.
+  // Scroll to the answer: on a narrow screen it lies below the query.
   if (matchMedia("(max-width: 760px)").matches) $("answer").scrollIntoView({ block: "start" });
   else window.scrollTo({ top: 0 });
 }
@@ -143,7 +143,7 @@ async function askText(text) {
     return;
   }
   const ids = [text];
-  // Digits may be an integer, which is then the likelier meaning.
+  // Digits are taken for an integer first, then for a string.
   if (/^-?\d{1,19}$/.test(text)) ids.unshift(Number.isSafeInteger(Number(text)) ? Number(text) : BigInt(text));
   for (const id of ids) {
     try {
@@ -165,7 +165,7 @@ function example() {
   askText(String((others.length ? others : examples)[Math.floor(Math.random() * (others.length || 1))]));
 }
 
-// Items to begin with, before anything is asked.
+// Items to begin with, before the first query.
 async function showExamples() {
   const found = await Promise.all(state.stats.examples.map((id) => api.item(id).catch(() => null)));
   if (state.query) return;
@@ -176,7 +176,7 @@ async function showExamples() {
 
 // --- searching -----------------------------------------------------------------------------------------------------
 
-// What was asked before is not wanted any more: its answer must not replace what is said next.
+// Drop a search that is under way: its answer must not replace what is said next.
 function stop() {
   clearTimeout(timer);
   running?.abort();
@@ -199,14 +199,15 @@ async function run() {
   try {
     const ranked = Boolean(state.stats.embedding);
     const request = {
-      radius: state.radius, limit: Number($("limit").value), codes: true, histogram: true, rerank: ranked,
+      radius: state.radius, limit: Number($("limit").value), codes: true, histogram: true,
     };
+    if (ranked) request.rerank = request.limit;
     let file = null;
-    // Once the service has told the query's code and embedding, the image need not be encoded again.
+    // Once the query's code and embedding are known, the image need not be encoded again.
     if (query.code) {
       request.code = query.code;
       if (ranked && query.embedding) request.embedding = query.embedding;
-      else if (ranked) request.rerank = false;
+      else if (ranked) delete request.rerank;
     } else if (query.file) {
       file = query.file;
     } else {
@@ -240,13 +241,13 @@ function busy(is) {
 
 async function tellNothing(query, signal) {
   const actions = [];
-  let text = "Move the radius up to look further.";
+  let text = "Raise the radius to search further.";
   if (state.stats.items) {
     const nearest = await api.search("nearest", { code: query.code, k: 1, payload: false }, { signal });
     const far = nearest.hits[0]?.distance;
     if (far !== undefined) {
       text = `The nearest item is ${bits(far)} away.`;
-      actions.push([`Look within ${bits(far)}`, () => setRadius(far)]);
+      actions.push([`Search within ${bits(far)}`, () => setRadius(far)]);
     }
   }
   say(`Nothing within ${bits(state.radius)}`, text, { actions });
@@ -274,8 +275,8 @@ function show() {
   const shown = count.format(answer.hits.length) + (answer.truncated ? "+" : "");
   figure("m-hits", shown);
   figure("m-time", milliseconds(answer.took.index_ms), "ms");
-  figure("m-candidates", count.format(answer.candidates));
-  figure("m-comparisons", count.format(answer.comparisons));
+  figure("m-candidates", count.format(answer.cost.candidates));
+  figure("m-comparisons", count.format(answer.cost.comparisons));
   $("results-title").textContent = answer.hits.length
     ? `${answer.truncated ? `The first ${answer.hits.length}` : shown} within ${bits(answer.radius)}`
     : "Results";
@@ -285,7 +286,7 @@ function show() {
     hits.sort((a, b) => a.distance - b.distance || (a.embedding_distance ?? 0) - (b.embedding_distance ?? 0));
   }
   const code = draw.bitsOf(answer.code);
-  // Whoever stands on a hit with the keyboard stays in the grid.
+  // Keep the keyboard's focus in the grid.
   const inside = $("hits").contains(document.activeElement);
   $("hits").replaceChildren(...hits.map((hit) => element("li", {}, hitCard(hit, code))));
   if (inside) $("hits").querySelector("button")?.focus({ preventScroll: true });
@@ -297,14 +298,14 @@ function hitCard(hit, queryBits) {
   return card(hit, queryBits, { hasImages: state.stats.images, onpress });
 }
 
-// Where there is little to see, how far the next items are.
+// Where there are few hits, tell how far the next items are.
 function showMore({ hits, histogram, radius }) {
   const next = histogram?.counts.findIndex((each, distance) => distance > radius && each) ?? -1;
   const few = hits.length > 0 && hits.length < FEW_HITS && next > 0 && next <= Number($("radius").max);
   $("more").hidden = !few;
   if (!few) return;
-  $("more").replaceChildren(`The next ${histogram.sampled ? "of a sample " : ""}lies at ${bits(next)}. `,
-    element("button", { type: "button", class: "button", textContent: `Look within ${bits(next)}`, onclick: () => setRadius(next) }));
+  $("more").replaceChildren(`The next item${histogram.sampled ? " of a sample" : ""} is ${bits(next)} away. `,
+    element("button", { type: "button", class: "button", textContent: `Search within ${bits(next)}`, onclick: () => setRadius(next) }));
 }
 
 // --- the store -----------------------------------------------------------------------------------------------------
@@ -323,7 +324,8 @@ async function begin() {
     showStats(state.stats);
     if (first) {
       $("radius").max = Math.floor(state.stats.n_bits / 2);
-      setRadius(state.stats.radius);
+      // Codes that were made for probing have no radius of their own: begin as wide as the slider goes.
+      setRadius(state.stats.advised === "probe" ? $("radius").max : state.stats.radius);
       $("order-label").hidden = !state.stats.embedding;
       $("legend-embedding").hidden = !state.stats.embedding;
     }
@@ -333,12 +335,12 @@ async function begin() {
     $("demo").disabled = !state.stats.examples.length;
     if (state.query) run();
     else if (!state.stats.items) {
-      say("This store is empty", ["Put items into it with ", element("code", { textContent: "hamtarget index STORE FOLDER" }),
-        ", or look at the bundled images with ", element("code", { textContent: "hamtarget serve --demo" }), "."]);
+      say("This store is empty", ["Add items with ", element("code", { textContent: "hamtarget add STORE FOLDER" }),
+        ", or try the bundled images with ", element("code", { textContent: "hamtarget serve --demo" }), "."]);
     } else if (location.hash.length > 1 && location.hash !== "#image") askText(decodeURIComponent(location.hash.slice(1)));
     else {
-      say(takesImages ? "Drop an image to begin" : "Ask for an id or a code to begin",
-        "Or press one of these items: every item, and every hit, can be searched from.");
+      say(takesImages ? "Drop an image to begin" : "Enter an id or a code to begin",
+        "Or press one of these items to search from it; every hit can be pressed, too.");
       await showExamples();
     }
   } catch (error) {

@@ -47,12 +47,12 @@ export function nameOf(id, payload) {
   return typeof told === "string" || typeof told === "number" ? String(told) : idText(id);
 }
 
-// Pictures of a few pixels are shown as such, rather than blurred.
+// Pictures of a few pixels are shown sharp, not blurred.
 export function smallen(img) {
   img.addEventListener("load", () => img.classList.toggle("small", img.naturalWidth < 64));
 }
 
-// A hit as a button to search from it; without the query's bits, an item to begin with.
+// A hit as a button that searches from it; without the query's bits, an item to begin with.
 export function card(hit, queryBits, { hasImages, onpress }) {
   const code = hit.code ? draw.bitsOf(hit.code) : null;
   const name = nameOf(hit.id, hit.payload);
@@ -106,15 +106,16 @@ export function showStats(stats) {
     ["Index memory", bytes(stats.index_bytes)],
     ["On disk", bytes(stats.disk_bytes)],
     ["Process memory", stats.resident_bytes ? bytes(stats.resident_bytes) : "-"],
-    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") : "none: codes"],
+    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") : "none (codes only)"],
     ["Embeddings", stats.embedding ?? "none"],
-    ["Changes", stats.writable ? "taken" : "not taken"],
+    ["Searches", stats.searches.map((each) => (each === stats.advised && each === "probe" ? "probe (advised)" : each)).join(", ")],
+    ["Changes", stats.writable ? "allowed" : "not allowed"],
   ];
   $("stats").replaceChildren(...rows.map(([name, value]) =>
     element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));
   $("balance").replaceChildren(draw.balance(stats.bit_balance));
   const off = stats.bit_balance.reduce((sum, share) => sum + Math.abs(share - 0.5), 0) / stats.bit_balance.length;
   $("balance-text").textContent = stats.sample_rows
-    ? `Share of ones of each bit, around one half; ${(100 * off).toFixed(1)} points off on average.`
+    ? `Share of ones in each bit: one half is best, and these are ${(100 * off).toFixed(1)} points off on average.`
     : "No items yet.";
 }

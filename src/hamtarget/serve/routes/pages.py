@@ -1,4 +1,4 @@
-"""The page, its style and script, and the page about the endpoints; all of them files of this package."""
+"""The page, and the page about the endpoints; both are files of this package."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TYPES = {
     "parts.js": _SCRIPT,
 }
 _HTML = "text/html; charset=utf-8"
-# After an update of the package, the page is the new one.
+# The browser asks again each time, so that an updated package shows its new page.
 _FRESH = {"Cache-Control": "no-cache"}
 
 
 def page_routes() -> APIRouter:
-    """Routes of what a browser shows."""
+    """Return the routes of the pages and their files."""
     router = APIRouter(include_in_schema=False)
     folder = importlib.resources.files("hamtarget.serve") / "page"
     files = {name: (folder / name).read_bytes() for name in (*_TYPES, "index.html", "docs.html")}

@@ -10,47 +10,48 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
 import hamtarget
+from hamtarget.serve import messages
+from hamtarget.serve.answers import json_response
+from hamtarget.serve.openapi import ERRORS
 from hamtarget.serve.problems import busy
-from hamtarget.serve.routes import schemas
-from hamtarget.serve.routes.documents import ERRORS
-from hamtarget.serve.routes.reading import to_json
 from hamtarget.serve.service import Service
 
 
 def status_routes(service: Service) -> APIRouter:
-    """Routes of /healthz, /readyz, /metrics and /v1/stats."""
+    """Return the routes of /healthz, /readyz, /metrics and /v1/stats."""
     router = APIRouter(tags=["status"], responses=ERRORS)
 
     @router.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
-        """That the process lives."""
+        """Answer that the process lives."""
         return "ok\n"
 
     @router.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> str:
-        """That requests are taken: the store is open, and the service is not about to end."""
+        """Answer if requests are taken: the store is open, and the service is not about to end."""
         if not service.is_ready:
             raise busy("the service is starting or ending")
         return "ready\n"
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Counters, in Prometheus' text format."""
+        """Get counters in Prometheus' text format."""
         return Response(
             await asyncio.to_thread(_metrics, service), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
 
-    @router.get("/v1/stats", response_model=schemas.StatsAnswer)
+    @router.get("/v1/stats", response_model=messages.StatsAnswer)
     async def stats() -> Response:
-        """What is served: items, bits, memory, the balance of bits."""
-        return Response(to_json(await asyncio.to_thread(_stats, service)), media_type="application/json")
+        """Get what is served: items, bits, memory, the balance of bits, and the searches that the store can do."""
+        return json_response(await asyncio.to_thread(_stats, service))
 
     return router
 
 
 def _metrics(service: Service) -> bytes:
-    service.meters.rows.set(len(service.store))
-    service.meters.index_bytes.set(service.store.index_memory)
+    facts = service.store.stats()
+    service.meters.rows.set(facts.items)
+    service.meters.index_bytes.set(facts.index_bytes)
     return service.meters.text()
 
 
@@ -66,6 +67,8 @@ def _stats(service: Service) -> dict[str, Any]:
         "n_bits": facts.n_bits,
         "radius": facts.radius,
         "substrings": store.substrings,
+        "searches": service.work.searches,
+        "advised": service.work.advised,
         "embedding": None if kind is None else f"{kind.n_dims} x {kind.dtype}, {kind.metric}",
         "input_shape": None if shape is None else list(shape),
         "index_bytes": facts.index_bytes,
@@ -80,7 +83,7 @@ def _stats(service: Service) -> dict[str, Any]:
 
 
 def resident_bytes() -> int | None:
-    """Memory of this process; None where the system does not say."""
+    """Return the memory of this process; None where the system does not tell it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of bodies that are read by hand, and of refusals."""
+"""Parts of the OpenAPI document: bodies that are read by hand, and refusals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hamtarget.serve.routes.schemas import ErrorAnswer
+from hamtarget.serve.messages import ErrorAnswer
 
 _MEANINGS = {
-    400: "The body is no JSON, or no form.",
+    400: "The body is neither JSON nor a form.",
     401: "The token is missing or wrong.",
-    403: "The service does not take changes, or a page of another site asked.",
+    403: "The service takes no changes, or a page of another site sent the request.",
     404: "There is no such item.",
-    408: "The body came too slowly.",
+    408: "The body arrived too slowly.",
     413: "The body is too large.",
-    415: "The body is of another kind, or compressed.",
-    421: "The service is not called by this name.",
-    422: "The request says something that cannot be done; the message says what.",
+    415: "The body has another media type, or is compressed.",
+    421: "The host name is not one of the service.",
+    422: "The request asks for something that cannot be done; see the message.",
     431: "The headers are too large.",
-    501: "What the request needs is not installed.",
+    501: "A package that the request needs is not installed.",
     503: "Too many requests are waiting; try again after Retry-After seconds.",
     504: "The request took too long.",
     507: "The disk is full; nothing was changed.",
@@ -30,12 +30,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The part of an operation that says: the body is a message of this kind."""
+    """Return the part of an operation that describes a body of this kind."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _schema(model)}}}}
 
 
 def query_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The same for a query, which may also be a form with an image."""
+    """Return the same for a query, which may also be a form with an image."""
     body = json_body(model)
     body["requestBody"]["content"]["multipart/form-data"] = {
         "schema": {
@@ -51,7 +51,7 @@ def query_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A model's schema with nothing outside of it."""
+    """Return a model's schema without references."""
     schema = model.model_json_schema(ref_template="#/$defs/{model}")
     definitions = schema.pop("$defs", {})
     inlined: dict[str, Any] = _inline(schema, definitions)

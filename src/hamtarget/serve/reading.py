@@ -1,9 +1,7 @@
-"""From a request's body, JSON or a form with an image, to what it asks for."""
+"""Reading bodies of requests: JSON, or a form with an image."""
 
 from __future__ import annotations
 
-import binascii
-import json
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -21,42 +19,45 @@ _MAX_FIELD_BYTES = 64 * 2**10
 
 
 async def read_json(request: Request, model: type[Model]) -> Model:
-    """The body as a message of this kind.
+    """Return the body as a message of this kind.
 
     Raises:
-        Problem: it is no JSON, or says something else.
+        Problem: the body is not JSON, or not such a message.
     """
-    kind = _media_type(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", ""):
         raise Problem(415, "media_type", f"the body is {kind[:100]!r}; expected application/json")
-    return parse(await request.body(), model)
+    return _parse(await request.body(), model)
 
 
-async def read_query(request: Request, model: type[Model]) -> tuple[Model, bytes | None]:
-    """The body as a query, and the image that came with it as a file.
+async def read_query(request: Request, model: type[Model]) -> Model:
+    """Return the body as a query; its field `image` may have come as a file of a form.
 
     A form has the image in the part `image`, and everything else as JSON in the part `request`.
+
+    Raises:
+        Problem: the body is neither JSON nor such a form, or not such a message.
     """
-    if _media_type(request) != "multipart/form-data":
-        return await read_json(request, model), None
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        return await read_json(request, model)
     try:
         async with request.form(max_files=1, max_fields=_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
             image, asked = form.get("image"), form.get("request", "{}")
             if not isinstance(image, UploadFile) or not isinstance(asked, str):
-                raise Problem(422, "input", "the form has no file `image`, or `request` is a file; expected both right")
-            return parse(asked.encode("utf-8", "surrogatepass"), model), await image.read()
+                raise Problem(
+                    422, "input", "the form needs a file in the part `image`, and text, if any, in the part `request`"
+                )
+            message = _parse(asked.encode("utf-8", "surrogatepass"), model)
+            if "image" in message.model_fields_set:
+                raise Problem(422, "input", "the image is given twice, as a file and in `request`; send one of them")
+            return message.model_copy(update={"image": await image.read()})
     except HTTPException as error:
         raise Problem(400, "form", f"the form cannot be read: {error.detail}") from None
     except (UnicodeError, LookupError, ValueError) as error:
         raise Problem(400, "form", "the form cannot be read: its names are not in its charset") from error
 
 
-def parse(body: bytes, model: type[Model]) -> Model:
-    """JSON as a message of this kind.
-
-    Raises:
-        Problem: it is no JSON, or says something else.
-    """
+def _parse(body: bytes, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -67,35 +68,3 @@ def parse(body: bytes, model: type[Model]) -> Model:
         more = f" (and {len(errors) - _SHOWN_ERRORS} more)" if len(errors) > _SHOWN_ERRORS else ""
         no_json = any(each["type"] == "json_invalid" for each in errors)
         raise Problem(400 if no_json else 422, "json" if no_json else "input", f"{said[:1000]}{more}") from None
-
-
-def from_base64(text: str, *, name: str) -> bytes:
-    """The bytes that the text says.
-
-    Raises:
-        Problem: it is not base64.
-    """
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError):
-        raise Problem(422, "input", f"{name} is not base64") from None
-
-
-def from_hex(text: str, n_bits: int) -> bytes:
-    """A code of so many bits.
-
-    Raises:
-        Problem: it has another length.
-    """
-    if len(text) * 4 != n_bits:
-        raise Problem(422, "input", f"the code has {len(text)} hexadecimal digits; {n_bits} bits take {n_bits // 4}")
-    return bytes.fromhex(text)
-
-
-def to_json(content: object) -> bytes:
-    """JSON as it is sent."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""`hamtarget index`: a store, made or extended."""
+"""`hamtarget add`: adds images, vectors or codes to a store, which is made if it is not there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hamtarget.cli.inputs.records import Record, Records, open_records
+from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.errors import FOUND
-from hamtarget.cli.terminal.options import AsJson, Key, Source, StorePath, Workers
+from hamtarget.cli.terminal.options import AsJson, Key, Source, StorePlace, Workers
 from hamtarget.cli.terminal.output import note, write_json
-from hamtarget.cli.terminal.progress import Telling, progress_on_stderr
+from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -23,70 +24,77 @@ if TYPE_CHECKING:
     from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
-# What an interruption makes undone: a second's work or so.
+# An interruption undoes one batch at most: about a second's work.
 _IMAGES_AT_ONCE = 1024
 _ROWS_AT_ONCE = 16_384
 # Unreadable images that are named one by one.
 _NAMED = 10
-# Random inputs by whose codes two models are told apart, and how many bits may differ by rounding alone.
+# Two models are the same if their codes of so many random inputs differ by rounding at most: this share of the bits.
 _PROBES = 64
 _ROUNDING = 0.01
 
 
-def index(
-    store: StorePath,
+def add(
+    store: StorePlace,
     source: Source = "-",
-    model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Model for a new store; none is needed for codes.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(metavar="DIR", help="Model of a new store; codes need none.")] = None,
     bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of a code of a new store; by default the model's.")
     ] = None,
     radius: Annotated[
-        int | None, typer.Option(min=0, metavar="R", help="Usual search radius of a new store; the model's or 2.")
+        int | None,
+        typer.Option(min=0, metavar="R", help="Default search radius of a new store; the model's, or 2."),
     ] = None,
     embeddings: Annotated[
         str | None,
         typer.Option(
-            metavar="TYPE", help="A new store keeps embeddings too, to rank hits by: float32, float16 or int8."
+            metavar="TYPE", help="A new store also keeps embeddings, to rank hits by: float32, float16 or int8."
         ),
     ] = None,
-    replace_there: Annotated[
-        bool, typer.Option("--replace", help="Replace what is there already, instead of skipping it.")
+    replace_existing: Annotated[
+        bool, typer.Option("--replace", help="Replace items that are in the store already, instead of skipping them.")
     ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Rows put at a time; by default 1,024 images, else 16,384.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Rows of a transaction; by default 1,024 images, or 16,384 others."),
     ] = None,
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Put inputs into a store, which is made if it is not there: each batch is on disk before the next is read.
+    """Add images, vectors or codes to a store, which is made if it is not there.
 
-    Ids are paths within the folder, row numbers, or what the lines say. What is there already is skipped: after
-    Ctrl-C, the same command goes on. An image that cannot be read is left out and named; the exit code is then 1.
+    Ids are paths within the folder, row numbers, or what the lines say. Each batch is on disk before the next is
+    read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image that
+    cannot be read is named and left out; the exit code is then 1.
     """
-    records = open_records(source, codes=model is None and not _has_encoder(store), key=key)
-    with progress_on_stderr("Building the index") as tell:
-        # The first record tells how long codes are, where neither the store nor an option does.
-        first, records = _peeked(records)
-        opened = _open_or_create(store, model, bits, radius, embeddings, first, tell)
-    if batch is None:
-        batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
-    with opened:
+    with ExitStack() as stack:
+        opened = _open_existing(store)
+        if opened is not None:
+            stack.enter_context(opened)
+        codes = model is None and (opened is None or not opened.has_encoder)
+        # The first record shows how long codes are, where neither the store nor an option does.
+        first, records = _peeked(open_records(source, codes=codes, key=key))
+        wanted = _Wanted(None if model is None else _open_model(model), bits, radius, embeddings)
+        if opened is None:
+            opened = stack.enter_context(_create(store, wanted, first))
+        else:
+            _check_same(opened, wanted)
+        if batch is None:
+            batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
         counts = _Counts()
         try:
-            _put_all(opened, records, counts, replaces=replace_there, prefix=prefix, batch=batch, workers=workers)
+            _put_all(opened, records, counts, replaces=replace_existing, prefix=prefix, batch=batch, workers=workers)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
                 f"interrupted; {counts.stored:,} are stored, {len(opened):,} in all: the same command goes on"
             ) from interrupt
-        total = len(opened)
+        total, shown = len(opened), str(opened.path)
     if as_json:
-        write_json({"store": str(store), **vars(counts), "items": total})
+        write_json({"store": shown, **vars(counts), "items": total})
     else:
-        typer.echo(f"{store}: {counts.stored:,} stored, {counts.skipped:,} skipped; {total:,} in all")
+        typer.echo(f"{shown}: {counts.stored:,} stored, {counts.skipped:,} skipped; {total:,} in all")
     if counts.broken:
         note(f"hamtarget: {counts.broken:,} could not be read")
         raise typer.Exit(FOUND)
@@ -94,11 +102,21 @@ def index(
 
 @dataclass
 class _Counts:
-    """What became of the records."""
+    """Records that were stored, skipped, or could not be read."""
 
     stored: int = 0
     skipped: int = 0
     broken: int = 0
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Options of a new store; None where they are not given."""
+
+    encoder: TrainedEncoder | None
+    bits: int | None
+    radius: int | None
+    embeddings: str | None
 
 
 def _put_all(
@@ -108,12 +126,12 @@ def _put_all(
 
     encoder: TrainedEncoder | None = store.encoder if store.has_encoder else None
     done = 0
-    with progress_on_stderr("Indexing") as tell:
+    with progress_on_stderr("Adding") as tell:
         for some in records.batches(batch):
             ids = [f"{prefix}{record.id}" if prefix else record.id for record in some]
-            # Before images are read: what is there already costs next to nothing.
-            there = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
-            wanted = {id: record for id, record, known in zip(ids, some, there, strict=True) if not known}
+            # Looked up before images are read: skipping costs next to nothing.
+            present = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
+            wanted = {id: record for id, record, known in zip(ids, some, present, strict=True) if not known}
             named = [replace(record, id=id) if prefix else record for id, record in wanted.items()]
             encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers)
             if encoded.records:
@@ -133,68 +151,60 @@ def _put_all(
             tell(done, records.total)
 
 
-def _has_encoder(path: Path) -> bool:
-    return (path / "encoder").is_dir()
-
-
 def _peeked(records: Records) -> tuple[Record | None, Records]:
     source: Iterator[Record] = iter(records.records)
     first = next(source, None)
     return first, Records(records.total, source if first is None else chain([first], source))
 
 
-def _open_or_create(
-    path: Path,
-    model: Path | None,
-    bits: int | None,
-    radius: int | None,
-    embeddings: str | None,
-    first: Record | None,
-    tell: Telling,
-) -> Store:
+def _open_model(folder: Path) -> TrainedEncoder:
     from hamtarget.encoders import open_encoder
+
+    return open_encoder(folder)
+
+
+def _open_existing(place: str) -> Store | None:
+    try:
+        return open_store(place, read_only=False)
+    except FileError as error:
+        # Its kinds mean that there is a store which cannot be used.
+        if type(error) is not FileError:
+            raise
+        return None
+
+
+def _create(place: str, wanted: _Wanted, first: Record | None) -> Store:
     from hamtarget.search import Embeddings
     from hamtarget.store import Store
 
-    encoder = None if model is None else open_encoder(model)
-    if (path / "store.db").exists():
-        with ExitStack() as stack:
-            store = stack.enter_context(Store.open(path, progress=tell))
-            _check_same(store, encoder, bits, radius, embeddings)
-            # Only a store that is not wanted is closed here.
-            stack.pop_all()
-        return store
+    encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
         if first is None or first.code is None:
-            raise FileError(f"{path} is no store yet; to make one of images or vectors, pass --model")
+            raise FileError(f"{place} is no store yet; to make one of images or vectors, pass --model")
         bits = 8 * len(first.code)
     kind = None
-    if embeddings is not None:
+    if wanted.embeddings is not None:
         if encoder is None:
-            raise InputError("--embeddings is given without --model; they are made by a model")
-        kind = Embeddings(encoder.n_bits, cast("ElementName", embeddings), "cosine")
-    return Store.create(path, encoder=encoder, n_bits=bits, radius=radius, embeddings=kind)
+            raise InputError("--embeddings is given without --model; a model makes them")
+        kind = Embeddings(encoder.n_bits, cast("ElementName", wanted.embeddings), "cosine")
+    return Store.create(place, encoder=encoder, n_bits=bits, radius=wanted.radius, embeddings=kind)
 
 
-def _check_same(
-    store: Store, encoder: TrainedEncoder | None, bits: int | None, radius: int | None, embeddings: str | None
-) -> None:
-    """Nothing, if options for a new store say what this one has.
+def _check_same(store: Store, wanted: _Wanted) -> None:
+    """Check that options for a new store agree with this one.
 
     Raises:
-        InputError: one says something else.
+        InputError: one of them does not.
     """
     kept = None if store.embeddings is None else store.embeddings.dtype
     for name, given, own in (
-        ("bits", bits, store.n_bits),
-        ("radius", radius, store.radius),
-        ("embeddings", embeddings, kept),
+        ("bits", wanted.bits, store.n_bits),
+        ("radius", wanted.radius, store.radius),
+        ("embeddings", wanted.embeddings, kept),
     ):
         if given is not None and given != own:
             raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")
-    if encoder is None:
-        return
-    if not store.has_encoder or not _same_codes(encoder, store.encoder):
+    if wanted.encoder is not None and not (store.has_encoder and _same_codes(wanted.encoder, store.encoder)):
         raise InputError(
             f"--model is another model than that of {store.path}, whose codes mean something else: "
             "leave the option out, or make a new store"

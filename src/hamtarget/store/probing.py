@@ -1,0 +1,50 @@
+"""Probing of stores: where it can be done, and with what bounds by default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hamtarget.errors import InputError
+from hamtarget.store.store import Store
+
+_LEAST_BUDGET = 1000
+_BUDGET_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ProbingDefaults:
+    """Bounds with which to probe a store, unless others are asked for.
+
+    Attributes:
+        budget: most rows read for a query.
+        radius: hits lie within so many bits.
+    """
+
+    budget: int
+    radius: int
+
+
+def can_probe(store: Store) -> bool:
+    """Return True if `Store.probe` works: a store in PostgreSQL without an index in memory refuses it."""
+    try:
+        store.probe(logits=np.ones(store.n_bits, dtype=np.float32), budget=1)
+    except InputError:
+        return False
+    return True
+
+
+def is_made_for_probing(store: Store) -> bool:
+    """Return True if the store's encoder was trained for probing: its codes have no radius of their own."""
+    return store.has_encoder and store.encoder.radius is None
+
+
+def probing_defaults(store: Store) -> ProbingDefaults:
+    """Return the bounds with which to probe a store.
+
+    A hundredth of the items is read, at least 1,000. Where the codes were made for probing, every row that is read is
+    a hit; otherwise hits lie within the store's radius.
+    """
+    budget = max(_LEAST_BUDGET, int(_BUDGET_SHARE * len(store)))
+    return ProbingDefaults(budget, store.n_bits - 1 if is_made_for_probing(store) else store.radius)
