@@ -19,7 +19,12 @@ import pytest
 from hamtarget.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "research" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 RUN = "<!-- run -->"
 
 
