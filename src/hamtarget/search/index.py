@@ -400,19 +400,25 @@ class CodeIndex:
         self._core.save(os.fspath(Path(path)))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
-        """The index in a file; it can be changed, the file stays as it is.
+    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True) -> Self:
+        """Open the index in a file. It can be changed; the file stays as it is.
 
         Args:
             path: where `save` put it.
-            mmap: whether its memory is the file itself, shared between processes, instead of a copy.
+            mmap: use the file itself as memory, shared between processes, instead of a copy.
+            verify: read every byte of the file once, at several GB a second if it is in memory, and refuse a damaged
+                file. With `verify=False` a mapped file opens in about the same time whatever its size, because only
+                the pages that searches need are read. The lengths of all arrays are still checked, and so are the
+                few numbers that describe the index and its deleted rows. A damaged file may then give wrong answers,
+                but searches read nothing outside of the arrays. Use this for files that were verified before. A copy
+                (`mmap=False`) is read as a whole in any case.
 
         Raises:
-            CorruptFileError: the file is truncated, altered, or not of this kind.
+            CorruptFileError: the file is truncated, altered (with `verify`), or not of this kind.
             UnsupportedFileError: it was written by a later version, or by another kind of index.
             OSError: it cannot be read.
         """
-        core = _native.MultiIndex.open(os.fspath(Path(path)), mmap)
+        core = _native.MultiIndex.open(os.fspath(Path(path)), mmap, verify)
         embeddings = None
         if core.n_dims:
             embeddings = Embeddings(core.n_dims, core.element.name, core.metric.name)  # type: ignore[arg-type]
