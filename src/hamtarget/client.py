@@ -29,6 +29,7 @@ from hamtarget.errors import BusyError, DtypeError, InputError, ServiceError
 from hamtarget.filters import Range
 from hamtarget.items import Id, Item
 
+# Calls return the other types; whoever annotates finds them here all the same.
 __all__ = ["Client"]
 
 _Filter = Mapping[str, Any]
