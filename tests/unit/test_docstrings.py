@@ -16,6 +16,7 @@ ROOMS = (
     "src/hamtarget/__init__.py",
     "src/hamtarget/_exports.py",
     "src/hamtarget/_files.py",
+    "src/hamtarget/cli/train.py",
     "src/hamtarget/codes.py",
     "src/hamtarget/datasets",
     "src/hamtarget/demo",
@@ -24,7 +25,9 @@ ROOMS = (
     "src/hamtarget/evaluation",
     "src/hamtarget/integrations/__init__.py",
     "src/hamtarget/integrations/ann_benchmarks",
+    "src/hamtarget/integrations/sklearn.py",
     "src/hamtarget/integrations/spark",
+    "src/hamtarget/learn",
     "src/hamtarget/progress.py",
 )
 BANNED = ("Nothing", "So", "What", "Whether")
@@ -33,8 +36,8 @@ VERBS = frozenset(
     """
     Accept Add Allow Answer Append Apply Ask Begin Bring Build Call Cancel Change Check Choose Clear Close
     Collect Combine Commit Compact Compare Compute Connect Continue Convert Copy Count Create Cut Decode
-    Delete Describe Divide Do Draw Drop Embed Encode End Enter Estimate Explain Export Fill Find Fit Flush
-    Follow Force Free Gather Get Give Group Hash Index Insert Join Keep Kill Learn Let List Load Lock Make Map
+    Delete Describe Divide Do Draw Drop Embed Encode End Enter Estimate Explain Export Fill Find Fit Flip Flush
+    Follow Force Free Gather Get Give Group Hash Index Insert Join Keep Kill Learn Let List Load Lock Look Make Map
     Mark Measure Merge Move Name Note Open Pack Parse Pick Place Plan Plant Predict Prepare Print Probe
     Project Put Raise Rank Read Rebuild Record Refuse Register Release Remove Repeat Replace Report Reset
     Restore Return Run Sample Save Scale Scan Score Search Send Serve Set Show Sort Split Start Stop Store

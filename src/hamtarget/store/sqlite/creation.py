@@ -18,7 +18,7 @@ ENCODER_NAME = "encoder"
 
 
 def create_folder(target: Path, settings: Settings, encoder: TrainedEncoder | None) -> None:
-    """Nothing; `target` is then the folder of an empty store, on disk.
+    """Create the folder of an empty store, on disk.
 
     Raises:
         FileError: it is there already, and not an empty folder.
