@@ -249,10 +249,11 @@ def test_neither_torch_nor_the_core_comes_with_it_and_a_missing_package_is_named
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """An encoder of 12 numbers, and its file."""
-    from hamtarget.learn import HashEncoder
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
     inputs = np.random.default_rng(0).normal(size=(300, 12)).astype(np.float32)
-    encoder = HashEncoder(32, radius=2, steps=3, batch_size=32, width=8, device="cpu")
+    training = TrainingOptions(steps=3, batch_size=32)
+    encoder = HashEncoder(32, "radius", network=NetworkOptions(width=8), training=training, device="cpu")
     encoder.fit(inputs, np.arange(len(inputs)) % 5)
     path = encoder.export_onnx(tmp_path_factory.mktemp("model"))
     return OnnxEncoder(path), path, inputs

@@ -17,16 +17,19 @@ IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
 
 @pytest.fixture(scope="module")
 def encoder():
-    from hamtarget import HashEncoder
+    from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 
-    return HashEncoder(n_bits=16, radius=(4, 3), steps=3, width=8, batch_size=16).fit(VECTORS, np.arange(120) // 10)
+    training = TrainingOptions(steps=3, batch_size=16)
+    encoder = HashEncoder(loss=HammingTargetLoss(16, (4, 3)), network=NetworkOptions(width=8), training=training)
+    return encoder.fit(VECTORS, np.arange(120) // 10)
 
 
 @pytest.fixture(scope="module")
 def image_encoder():
-    from hamtarget import HashEncoder
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
-    return HashEncoder(n_bits=16, radius=2, steps=2, width=4, batch_size=16).fit(IMAGES, np.arange(60) // 10)
+    training = TrainingOptions(steps=2, batch_size=16)
+    return HashEncoder(16, network=NetworkOptions(width=4), training=training).fit(IMAGES, np.arange(60) // 10)
 
 
 def test_vectors_are_encoded(stores, encoder):

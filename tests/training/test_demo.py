@@ -58,6 +58,6 @@ def test_copies_are_not_the_images_themselves():
 def test_a_folder_of_someone_else_is_left_alone(tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine.txt").write_text("mine")
-    with pytest.raises(FileError, match="is not a store"):
+    with pytest.raises(FileError, match="exists and is not a store"):
         demo.store_images(tmp_path / "store", HashEncoder(32), fashion_sample())
     assert (tmp_path / "store" / "mine.txt").read_text() == "mine"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hamtarget.cli.terminal.progress import Telling
     from hamtarget.demo import DuplicateCount, Score
-    from hamtarget.learn import Progress
+    from hamtarget.learn import TrainingProgress
 
 
 def demo(
@@ -112,7 +112,7 @@ def _heading(number: int, text: str) -> None:
     typer.secho(f"{number}. {text}", bold=True)
 
 
-def _shown(tell: Telling) -> Callable[[Progress], None]:
+def _shown(tell: Telling) -> Callable[[TrainingProgress], None]:
     return lambda progress: tell(progress.step, progress.steps, note=f"loss {progress.loss:.3f}")
 
 

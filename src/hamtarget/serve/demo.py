@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
@@ -71,7 +71,7 @@ def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress |
     return Demo(folder / "store", images)
 
 
-def demo_encoder() -> TrainedEncoder:
+def demo_encoder() -> Encoder:
     """Return the encoder that comes with the package: (28, 28) grey images, dark on white, to 64 bits."""
     with importlib.resources.as_file(importlib.resources.files("hamtarget.serve") / "demo_encoder") as folder:
         return open_encoder(folder)
