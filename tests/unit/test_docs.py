@@ -261,10 +261,10 @@ def test_the_architecture_names_every_folder():
 
 
 def hops(text):
-    """Yield (names, file) of each line of a page's drawings that ends with a file of the package."""
+    """Yield (names, file) of each line of a page's drawings that names a file of the package or the core."""
     for block in blocks(text):
         for line in block.text.splitlines() if block.language == "text" else ():
-            hop = re.match(r"[^\w]*(\w[^/]*?)\s{2,}([\w/]+\.py)\b", line)
+            hop = re.match(r"[^\w]*(\w[^/]*?)\s{2,}([\w/]+\.(?:py|cpp|hpp))\b", line)
             if hop is not None:
                 yield re.findall(r"[\w.]+", re.sub(r"\(.*?\)", "", hop[1])), hop[2]
 
@@ -274,9 +274,10 @@ def test_the_walks_name_functions_that_exist():
     assert len(walks) > 20
     wrong = []
     for names, file in walks:
-        path = ROOT / "src" / "hamtarget" / file
+        path = ROOT / file if file.startswith("native/") else ROOT / "src" / "hamtarget" / file
         text = path.read_text() if path.is_file() else ""
         for part in {part for each in names for part in each.split(".")}:
-            if not re.search(rf"^\s*(?:async )?(?:def|class) {part}\b", text, flags=re.MULTILINE):
+            definition = rf"^\s*(?:async )?(?:def|class) {part}\b" if path.suffix == ".py" else rf"\b{part}(?:\(| {{)"
+            if not re.search(definition, text, flags=re.MULTILINE):
                 wrong.append(f"{file}: {part}")
     assert wrong == []
