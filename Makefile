@@ -4,8 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -print)
+# Those of the environment, once it is set up, or else of the system.
+CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
+CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-spark soak sanitize \
+.PHONY: help demo clean check test test-quick test-native test-spark soak sanitize \
         bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark figure2
 
 help:
@@ -15,6 +18,7 @@ help:
 	@echo "Check a change"
 	@echo "  make check           lint, types, import rules, public names (a minute)"
 	@echo "  make test-quick      the fast tests: no server, no training, nothing marked slow (a minute)"
+	@echo "  make test-native     the native core alone; needs CMake and a compiler, no Python (a minute)"
 	@echo "  make test            every test"
 	@echo ""
 	@echo "Check more"
@@ -56,7 +60,7 @@ test: $(VENV)/.installed
 
 # The folders that need neither a server nor training; of the stores, those in folders.
 test-quick: $(VENV)/.installed
-	@$(BIN)/python -m pytest -n 2 -m "not slow" -k "not postgres" tests/unit tests/golden tests/stores
+	@$(BIN)/python -m pytest -n 2 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
@@ -71,9 +75,23 @@ check: $(VENV)/.installed
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/unit/test_layering.py tests/unit/test_public_names.py tests/unit/test_docstrings.py
 
-# Needs a compiler only.
+# $(call native-tests,NAME,OPTIONS) builds the tests of the native core in build/NAME and runs them.
+define native-tests
+@$(CMAKE) -S . -B build/$(1) -DHAMTARGET_NATIVE_TESTS=ON $(2) > build/$(1).log || { cat build/$(1).log; exit 1; }
+@$(CMAKE) --build build/$(1) --parallel 2 >> build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
+@$(CTEST) --test-dir build/$(1) --output-on-failure --parallel 2
+endef
+
+# These two need CMake and a compiler only. The first takes about a minute, the second about four.
+test-native:
+	@mkdir -p build
+	$(call native-tests,native-tests)
+
+# FUZZ_CASES in the environment is the number of cases for each file of a fuzzer.
 sanitize:
-	@native/tests/sanitize.sh
+	@mkdir -p build
+	$(call native-tests,sanitize-address,-DHAMTARGET_SANITIZE=address)
+	$(call native-tests,sanitize-thread,-DHAMTARGET_SANITIZE=thread)
 
 bench: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.loss_speed

@@ -1,5 +1,5 @@
-// How much memory the program holds: every operator new passes here, and, by the linker's --wrap, malloc and mmap.
-// Include it in one source file of a program, and link with HAMTARGET_WRAP of sanitize.sh.
+// Counts the memory that the program holds: every operator new passes here, and, by the linker's --wrap, malloc and
+// mmap. Include this in one source file of a program that is linked with the options of CMakeLists.txt.
 #pragma once
 
 #include <malloc.h>
@@ -38,7 +38,7 @@ class Memory {
             }
         std::abort();
     }
-    // Also the part of a mapping that was trimmed away at an end.
+    // Count a mapping that went away, or a part of one that was trimmed at an end.
     void unmapped(void* pointer, std::size_t n_bytes) {
         const std::lock_guard lock(mutex_);
         const auto begin = reinterpret_cast<std::uintptr_t>(pointer);
@@ -115,7 +115,7 @@ int __wrap_munmap(void* pointer, std::size_t n) {
 
 }  // extern "C"
 
-// Every form, since AddressSanitizer brings its own of each that is missing here.
+// All forms are defined, because AddressSanitizer brings its own of each that is missing here.
 void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
     return __wrap_malloc(std::max<std::size_t>(n, 1));
 }

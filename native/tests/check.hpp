@@ -4,13 +4,16 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
-#include "../snapshot.hpp"
+#include "../file/checksum.hpp"
+#include "../file/snapshot.hpp"
+#include "../file/snapshot_writer.hpp"
 
 // Not assert(): it is gone in a release build.
 #define CHECK(condition)                                                                       \
@@ -39,7 +42,7 @@ namespace hamtarget::tests {
 
 using Bytes = std::vector<std::byte>;
 
-// A folder of its own, removed at the end.
+// A temporary folder that is removed at the end.
 class Folder {
   public:
     Folder() {
@@ -72,7 +75,7 @@ inline void write_file(const std::filesystem::path& path, std::span<const std::b
     CHECK(file.good());
 }
 
-// Makes every checksum right again, as far as header and table still say where the sections lie: what a forger does.
+// Make every checksum right again, as a forger does, as far as header and table still say where the sections lie.
 inline void repair_checksums(std::span<std::byte> bytes) {
     format::Header header;
     if (bytes.size() < sizeof header) return;

@@ -1,8 +1,8 @@
 // Forged files by the thousand: valid containers, correct checksums, senseless content.
 //
 // A fuzzer calls run_cases() with functions that open such a file and use all of it. It fails if they crash, if they
-// take longer than kSecondsPerCase, or if opening allocates more than twice the file (plus kSlackBytes, for what does
-// not depend on the file). A failure leaves the file where the first line of the output says.
+// take longer than kSecondsPerCase, or if opening allocates more than twice the file (plus kSlackBytes, for memory that
+// does not depend on the file). A failure leaves the file where the first line of the output says.
 #pragma once
 
 #include <unistd.h>
@@ -60,7 +60,7 @@ inline std::vector<Piece> parts_of(std::span<const std::byte> file) {
     return parts;
 }
 
-// A whole file of these parts, with correct offsets, lengths and checksums.
+// Make a whole file of these parts, with correct offsets, lengths and checksums.
 inline Bytes file_of(std::span<const std::byte> old_file, std::vector<Piece>& parts) {
     format::Header header;
     std::memcpy(&header, old_file.data(), sizeof header);
@@ -82,7 +82,7 @@ inline Bytes file_of(std::span<const std::byte> old_file, std::vector<Piece>& pa
     return file;
 }
 
-// Puts an interesting number over an element of 1, 2, 4 or 8 bytes.
+// Put an interesting number over an element of 1, 2, 4 or 8 bytes.
 inline void change_number(Random& random, std::span<std::byte> bytes, std::size_t size) {
     if (bytes.size() < size) return;
     // The first and the last element are where counts and ends of ranges lie.
@@ -146,8 +146,8 @@ struct Tally {
     double most_memory = 0;  // that opening took, in lengths of the file
 };
 
-// For `count` mutations of the file at `original`: open(path), whose memory counts, then use(what it returned). Both
-// may throw CorruptFile or UnsupportedFile for what they refuse; anything else that they throw is a failure.
+// For `count` mutations of the file at `original`, call open(path), whose memory counts, then use(what it returned).
+// Both may throw CorruptFile or UnsupportedFile. Anything else that they throw is a failure.
 template <class Open, class Use>
 void run_cases(const std::filesystem::path& original, std::size_t count, std::uint64_t seed, Tally& tally, Open open,
                Use use) {
@@ -182,9 +182,10 @@ void run_cases(const std::filesystem::path& original, std::size_t count, std::ui
     }
 }
 
-// Number of cases for each file: the first argument of the program, or what is usual.
-inline std::size_t n_cases(int n_arguments, char** arguments, std::size_t usual) {
-    return n_arguments > 1 ? std::strtoull(arguments[1], nullptr, 10) : usual;
+// Return the number of cases for each file: FUZZ_CASES of the environment, or the usual number.
+inline std::size_t n_cases(std::size_t usual) {
+    const char* text = std::getenv("FUZZ_CASES");
+    return text && *text ? std::strtoull(text, nullptr, 10) : usual;
 }
 
 }  // namespace hamtarget::tests

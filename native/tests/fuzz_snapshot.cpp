@@ -39,7 +39,7 @@ void read_all(const SnapshotFile& file, Random&) {
 
 }  // namespace
 
-int main(int n_arguments, char** arguments) {
+int main() {
     const Folder folder;
     const auto path = folder / "example";
     std::printf("fuzz_snapshot: a failure leaves %s.mutated\n", path.c_str());
@@ -54,10 +54,11 @@ int main(int n_arguments, char** arguments) {
     writer.commit(path);
 
     Tally tally;
-    const std::size_t count = n_cases(n_arguments, arguments, 20'000);
+    const std::size_t count = n_cases(20'000);
     for (const auto access : {SnapshotFile::Access::map, SnapshotFile::Access::read})
-        run_cases(
-            path, count / 2, 1, tally,
-            [&](const auto& mutated) { return SnapshotFile::open(mutated, "example", access); }, read_all);
+        for (const auto check : {SnapshotFile::Check::all, SnapshotFile::Check::bounds})
+            run_cases(
+                path, count / 4, 1, tally,
+                [&](const auto& mutated) { return SnapshotFile::open(mutated, "example", access, check); }, read_all);
     std::printf("fuzz_snapshot: ok, %zu files opened, %zu refused\n", tally.opened, tally.refused);
 }

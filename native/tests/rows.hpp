@@ -1,4 +1,4 @@
-// Rows for the tests of the index, and the index that is too simple to be wrong: a map that is read from end to end.
+// Rows for the tests of the index, and an index that is too simple to be wrong: a map that is read from end to end.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "../multi_index.hpp"
+#include "../core/multi_index.hpp"
 #include "check.hpp"
 
 namespace hamtarget::tests {
@@ -45,7 +45,7 @@ inline unsigned distance_of(const std::vector<std::uint8_t>& left, const std::ui
     return sum;
 }
 
-// A code near one of a few centres: buckets are full, and there is something to find.
+// Return a code near one of a few centres, so that buckets are full and there is something to find.
 inline std::vector<std::uint8_t> clustered_code(std::mt19937_64& random, std::size_t n_bytes) {
     std::mt19937_64 centre(random() % 8);
     std::vector<std::uint8_t> code(n_bytes);

@@ -1,37 +1,18 @@
-// Sums of int8 embeddings are the same by every kernel that this CPU can run: those of a plain loop.
+// Every kernel that this CPU can run gives the sums of int8 embeddings that a plain loop gives.
 #include <cstdint>
 #include <cstdio>
 #include <random>
 #include <vector>
 
-#include "../embedding.hpp"
+#include "../core/embedding.hpp"
 #include "check.hpp"
 
 namespace {
 
 using namespace hamtarget;
 
-struct Sums {
-    EmbeddingKernel::Sums8 dots, squares, own;
-};
-
-std::vector<Sums> supported() {
-    using namespace kernels;
-    std::vector<Sums> found = {{sums8<portable_dot8>, sums8<portable_square8>, sums8<portable_dot8>}};
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) found.push_back({sums8<avx2_dot8>, sums8<avx2_square8>, sums8<avx2_dot8>});
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-        found.push_back({sums8<avx512_dot8>, sums8<avx512_square8>, sums8<avx512_dot8>});
-        if (__builtin_cpu_supports("avx512vnni"))
-            found.push_back(
-                {vnni_sums8<Products8, false>, vnni_sums8<Squares8, false>, vnni_sums8<Products8, true>});
-    }
-#endif
-    return found;
-}
-
-void check(const Sums& sums, std::mt19937_64& random, std::size_t n, std::size_t n_rows, bool extreme) {
-    // Each row has memory of its own: a read past its end is an error.
+void check(const EmbeddingKernel& kernel, std::mt19937_64& random, std::size_t n, std::size_t n_rows, bool extreme) {
+    // Each row has memory of its own, so that a read past its end is an error.
     const auto row = [&] {
         std::vector<std::int8_t> numbers(n);
         for (auto& number : numbers)
@@ -44,9 +25,9 @@ void check(const Sums& sums, std::mt19937_64& random, std::size_t n, std::size_t
     for (std::size_t i = 0; i < n_rows; ++i) rows.push_back(row());
     for (const auto& numbers : rows) places.push_back(numbers.data());
     std::int32_t dots[kBatchRows], squares[kBatchRows], own[kBatchRows];
-    sums.dots(query.data(), places.data(), n_rows, n, dots);
-    sums.squares(query.data(), places.data(), n_rows, n, squares);
-    sums.own(nullptr, places.data(), n_rows, n, own);
+    kernel.dots8(query.data(), places.data(), n_rows, n, dots);
+    kernel.squares8(query.data(), places.data(), n_rows, n, squares);
+    kernel.own8(nullptr, places.data(), n_rows, n, own);
     for (std::size_t i = 0; i < n_rows; ++i) {
         std::int32_t dot = 0, square = 0, norm = 0;
         for (std::size_t d = 0; d < n; ++d) {
@@ -64,9 +45,9 @@ void check(const Sums& sums, std::mt19937_64& random, std::size_t n, std::size_t
 
 int main() {
     std::mt19937_64 random(7);
-    for (const Sums& sums : supported()) {
-        for (std::size_t n = 1; n <= 200; ++n) check(sums, random, n, 1 + n % kBatchRows, n % 2);
-        check(sums, random, kMaxDims, 3, true);
+    for (const EmbeddingKernel* kernel : supported_embedding_kernels()) {
+        for (std::size_t n = 1; n <= 200; ++n) check(*kernel, random, n, 1 + n % kBatchRows, n % 2);
+        check(*kernel, random, kMaxDims, 3, true);
     }
     std::puts("embedding: ok");
 }

@@ -3,8 +3,9 @@
 #include <cstdio>
 #include <set>
 
-#include "../index_file.hpp"
-#include "../search.hpp"
+#include "../core/errors.hpp"
+#include "../core/search/search.hpp"
+#include "../file/index_file.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -12,6 +13,8 @@ namespace {
 using namespace hamtarget;
 using namespace hamtarget::tests;
 using Random = std::mt19937_64;
+using Access = SnapshotFile::Access;
+using Check = SnapshotFile::Check;
 using Found = std::vector<std::pair<unsigned, std::int64_t>>;  // distance and id, in order
 
 Found brute_force(const Model& model, const std::uint8_t* query, unsigned radius, std::size_t limit) {
@@ -241,7 +244,7 @@ void check_refusals(MultiIndex& index, const Model& model, std::set<std::int64_t
     CHECK_THROWS(InputError, index.get(unknown, 2, codes.data(), embeddings.data()));
 }
 
-void one_life(std::uint64_t seed, const Kernel& kernel) {
+void one_life(std::uint64_t seed, const CodeKernel& kernel) {
     Random random(seed);
     const std::size_t widths[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 64, 128};
     const std::size_t n_bytes = widths[random() % std::size(widths)];
@@ -283,7 +286,8 @@ void one_life(std::uint64_t seed, const Kernel& kernel) {
             case 6: index->compact(); break;
             default:
                 save_index(*index, folder / "index");
-                index = open_index(folder / "index", random() % 2, kernel);
+                index = open_index(folder / "index", random() % 2 ? Access::map : Access::read,
+                                   random() % 2 ? Check::all : Check::bounds, kernel);
                 CHECK(index->layout().n_bytes == n_bytes && index->layout().n_tables == n_tables);
                 CHECK(index->embedding() == kind);
         }
@@ -299,6 +303,6 @@ void one_life(std::uint64_t seed, const Kernel& kernel) {
 int main(int n_arguments, char** arguments) {
     const auto kernels = supported_kernels();
     const std::uint64_t count = n_arguments > 1 ? std::strtoull(arguments[1], nullptr, 10) : 40;
-    for (std::uint64_t seed = 0; seed < count; ++seed) one_life(seed, kernels[seed % kernels.size()]);
+    for (std::uint64_t seed = 0; seed < count; ++seed) one_life(seed, *kernels[seed % kernels.size()]);
     std::printf("index: ok, %llu lives\n", static_cast<unsigned long long>(count));
 }

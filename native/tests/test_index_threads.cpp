@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <thread>
 
-#include "../index_file.hpp"
-#include "../search.hpp"
+#include "../core/search/search.hpp"
+#include "../file/index_file.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -29,7 +29,7 @@ MultiIndex& fresh(std::unique_ptr<MultiIndex>& index) {
     return *index;
 }
 
-// Runs `write` in this thread while `read` runs again and again in others.
+// Run `write` in this thread while `read` runs again and again in others.
 template <class Write, class Read>
 void at_once(Write write, Read read) {
     std::atomic<bool> done = false;
@@ -137,7 +137,7 @@ void saving(int n_batches) {
         [&] {
             const auto path = folder / std::to_string(n_files++ % 5).c_str();
             save_index(index, path);
-            const auto opened = open_index(path, true, best_kernel());
+            const auto opened = open_index(path, SnapshotFile::Access::map, SnapshotFile::Check::all, best_kernel());
             CHECK(opened->manifest()->n_live() % kBatch == 0);
             const Hits hits = search(*opened, request_for(code), 2);
             CHECK(hits.ids.size() % kBatch == 0);

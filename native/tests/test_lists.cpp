@@ -1,15 +1,17 @@
-// Sorting and merging of rows, and the lists that buckets give, against versions that are too simple to be wrong.
+// Sorting and merging of rows, and the lists that buckets give, beside versions that are too simple to be wrong.
 #include <algorithm>
 #include <cstdio>
 #include <random>
 #include <set>
 #include <vector>
 
-#include "../bucket.hpp"
-#include "../buffers.hpp"
-#include "../hits.hpp"
-#include "../lookups.hpp"
-#include "../result_writer.hpp"
+#include "../core/buffers.hpp"
+#include "../core/merge.hpp"
+#include "../core/search/lookups.hpp"
+#include "../core/search/result_writer.hpp"
+#include "../core/search/row_lists.hpp"
+#include "../core/segment_builder.hpp"
+#include "../kernels/code_kernel.hpp"
 #include "check.hpp"
 #include "rows.hpp"
 
@@ -19,13 +21,13 @@ using namespace hamtarget;
 using namespace hamtarget::tests;
 using Random = std::mt19937_64;
 
-// `count` different rows in ascending runs of any length, some of them empty; and where each run ends.
-std::vector<std::uint32_t> rows_in_runs(Random& random, std::size_t count, std::size_t n_runs,
-                                        std::vector<std::uint32_t>& ends) {
-    std::set<std::uint32_t> different;
+// Return `count` different rows in ascending runs of any length, some of them empty, and where each run ends.
+std::vector<RowNumber> rows_in_runs(Random& random, std::size_t count, std::size_t n_runs,
+                                    std::vector<std::uint32_t>& ends) {
+    std::set<RowNumber> different;
     const std::uint32_t most = random() % 2 ? 0xFFFFFFFDu : static_cast<std::uint32_t>(2 * count);
-    while (different.size() < count) different.insert(static_cast<std::uint32_t>(random() % (most + 1ull)));
-    std::vector<std::uint32_t> rows(different.begin(), different.end());
+    while (different.size() < count) different.insert(row_number(random() % (most + 1ull)));
+    std::vector<RowNumber> rows(different.begin(), different.end());
     std::shuffle(rows.begin(), rows.end(), random);
     ends.clear();
     for (std::size_t run = 0; run + 1 < n_runs; ++run)
@@ -40,30 +42,31 @@ std::vector<std::uint32_t> rows_in_runs(Random& random, std::size_t count, std::
     return rows;
 }
 
-void check_sorting(Random& random, const Kernel& kernel) {
+void check_sorting(Random& random, const CodeKernel& kernel) {
     const std::size_t counts[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 64, 100, 1000};
     for (const std::size_t count : counts)
         for (const std::size_t n_runs : {1, 2, 3, 4, 8}) {
             std::vector<std::uint32_t> ends;
-            const std::vector<std::uint32_t> rows = rows_in_runs(random, count, n_runs, ends);
-            std::vector<std::uint32_t> expected = rows;
+            const std::vector<RowNumber> rows = rows_in_runs(random, count, n_runs, ends);
+            std::vector<RowNumber> expected = rows;
             std::sort(expected.begin(), expected.end());
 
-            std::vector<std::uint32_t> merged = rows, room(count + kSortSlack);
+            std::vector<RowNumber> merged = rows, room(count + kSortSlack);
             merged.resize(count + kSortSlack);
-            const std::uint32_t* result = merge_rows(kernel, merged.data(), room.data(), ends);
+            const RowNumber* result = merge_runs(merged.data(), room.data(), ends, kernel.merge_rows);
             CHECK(std::equal(expected.begin(), expected.end(), result));
 
-            std::vector<std::uint32_t> few = rows;
+            if (count > kernel.most_sorted) continue;
+            std::vector<RowNumber> few = rows;
             std::shuffle(few.begin(), few.end(), random);
             few.resize(count + 2 * kSortSlack);
-            if (sort_few_rows(kernel, few.data(), count))
-                CHECK(std::equal(expected.begin(), expected.end(), few.begin()));
+            if (count) kernel.sort_rows(few.data(), count);
+            CHECK(std::equal(expected.begin(), expected.end(), few.begin()));
         }
 }
 
-// Every row within the radius whose first shared substring is that of the table, by the distance.
-using Found = std::vector<std::vector<std::uint32_t>>;
+// Rows within the radius that share a substring with the query, by distance.
+using Found = std::vector<std::vector<RowNumber>>;
 
 Found naive_lists(const Rows& rows, const std::uint8_t* query, std::size_t radius, std::size_t n_tables) {
     Found found(radius + 1);
@@ -81,12 +84,12 @@ Found naive_lists(const Rows& rows, const std::uint8_t* query, std::size_t radiu
                 same &= !differs(bit);
             shares |= same;
         }
-        if (distance <= radius && shares) found[distance].push_back(static_cast<std::uint32_t>(row));
+        if (distance <= radius && shares) found[distance].push_back(row_number(row));
     }
     return found;
 }
 
-void check_buckets(Random& random, const Kernel& kernel) {
+void check_buckets(Random& random, const CodeKernel& kernel) {
     const std::size_t widths[] = {1, 4, 8, 8, 12, 16, 16, 32, 32, 64};
     const std::size_t n_bytes = widths[random() % std::size(widths)];
     const std::size_t n_tables = 1 + random() % 8;
@@ -105,8 +108,8 @@ void check_buckets(Random& random, const Kernel& kernel) {
         const auto code = clustered_code(random, n_bytes);
         queries.insert(queries.end(), code.begin(), code.end());
     }
-    Lookups lookups;
-    lookups.start(tables, {queries.data(), n_queries, n_bytes});
+    Lookups lookups(tables);
+    lookups.start({queries.data(), n_queries, n_bytes});
     RowLists lists;
     const auto room = std::make_unique<KernelRoom>();
     Hits hits;
@@ -116,11 +119,15 @@ void check_buckets(Random& random, const Kernel& kernel) {
         for (std::size_t j = 0; j < n_tables; ++j) most += lookups.of(q)[j].span.size();
         lists.reset(static_cast<Distance>(radius), most, n_tables);
         std::size_t n_before = 0;
-        read_buckets(kernel, {query, n_bytes, static_cast<Distance>(radius), segment.tables, lookups.of(q)}, *room,
-                     lists, [&](std::size_t table) {
-                         CHECK(table == n_before++);
-                         lookups.fetch_later(q, table);
-                     });
+        const auto fetch = [&](std::size_t table) {
+            CHECK(table == n_before++);
+            lookups.fetch_later(q, table);
+        };
+        const BeforeBucket before{
+            [](const void* context, std::size_t table) { (*static_cast<decltype(&fetch)>(context))(table); }, &fetch};
+        kernel.read_buckets(
+            {query, n_bytes, static_cast<Distance>(radius), segment.tables.data(), n_tables, lookups.of(q)}, *room,
+            lists.view(), before);
         CHECK(n_before == n_tables);
         // With fewer than radius + 1 tables some rows share no substring, and are not in any list.
         const Found expected = naive_lists(rows, query, radius, n_tables);
@@ -134,15 +141,15 @@ void check_buckets(Random& random, const Kernel& kernel) {
         writer.finish();
         std::size_t at = first;
         for (std::size_t distance = 0; distance <= radius; ++distance)
-            for (const std::uint32_t row : expected[distance]) {
-                CHECK(hits.ids[at] == static_cast<std::int64_t>(row) && hits.distances[at] == distance);
+            for (const RowNumber row : expected[distance]) {
+                CHECK(hits.ids[at] == static_cast<Id>(raw(row)) && hits.distances[at] == distance);
                 ++at;
             }
         CHECK(at == hits.ids.size() && at == hits.distances.size());
     }
 }
 
-// Blocks come back, none is given to two, and not more are kept than may be.
+// Blocks come back, none is given out twice, and the pool keeps no more than it may.
 void check_buffers() {
     BufferPool pool;
     std::size_t small = 100;
@@ -185,9 +192,9 @@ void check_buffers() {
 
 int main() {
     Random random(7);
-    for (const Kernel& kernel : supported_kernels()) {
-        for (int i = 0; i < 20; ++i) check_sorting(random, kernel);
-        for (int i = 0; i < 30; ++i) check_buckets(random, kernel);
+    for (const CodeKernel* kernel : supported_kernels()) {
+        for (int i = 0; i < 20; ++i) check_sorting(random, *kernel);
+        for (int i = 0; i < 30; ++i) check_buckets(random, *kernel);
     }
     check_buffers();
     std::printf("lists: ok\n");

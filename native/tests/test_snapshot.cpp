@@ -1,4 +1,4 @@
-// Snapshot files: what is written is read, what is damaged is refused, what fails leaves the old file.
+// Snapshot files: a file that was written can be read, a damaged one is refused, a failed write leaves the old file.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -14,6 +14,7 @@ namespace {
 using namespace hamtarget;
 using namespace hamtarget::tests;
 using Access = SnapshotFile::Access;
+using Check = SnapshotFile::Check;
 using Until = format::PendingFile::Until;
 
 constexpr Access kAccesses[] = {Access::map, Access::read};
@@ -153,6 +154,7 @@ void every_truncation() {
         for (std::size_t length = 0; length < whole.size(); ++length) {
             write_file(folder / "b", std::span(whole).first(length));
             CHECK_THROWS(CorruptFile, SnapshotFile::open(folder / "b", "example", access));
+            CHECK_THROWS(CorruptFile, SnapshotFile::open(folder / "b", "example", access, Check::bounds));
         }
         for (const std::size_t extra : {1, 63, 64, 4096}) {
             Bytes longer = whole;
@@ -176,6 +178,39 @@ void every_bit() {
     }
     write_file(folder / "b", bytes);
     check_example(SnapshotFile::open(folder / "b", "example", Access::map));
+}
+
+// Without verification, damage of header and table is still refused; damage of a section is found when it is verified.
+void every_bit_without_verification() {
+    const Folder folder;
+    write_example(folder / "a");
+    Bytes bytes = read_file(folder / "a");
+    const std::size_t front = format::table_end(5);
+    for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+        const auto flip = static_cast<std::byte>(1U << (bit % 8));
+        bytes[bit / 8] ^= flip;
+        write_file(folder / "b", bytes);
+        if (bit / 8 < front) {
+            CHECK_THROWS(CorruptFile, SnapshotFile::open(folder / "b", "example", kAccesses[bit % 2], Check::bounds));
+        } else {
+            const SnapshotFile file = SnapshotFile::open(folder / "b", "example", kAccesses[bit % 2], Check::bounds);
+            std::size_t n_damaged = 0;
+            for (std::size_t i = 0; i < file.n_sections(); ++i) {
+                try {
+                    file.verify(file.section_name(i));
+                } catch (const CorruptFile&) {
+                    ++n_damaged;
+                }
+            }
+            CHECK(n_damaged == 1);
+        }
+        bytes[bit / 8] ^= flip;
+    }
+}
+
+void set_element(format::Section& section, std::string_view element) {
+    std::fill(std::begin(section.element), std::end(section.element), '\0');
+    std::copy(element.begin(), element.end(), section.element);
 }
 
 // Each rule of the header and the table on its own, all checksums being right.
@@ -212,7 +247,7 @@ void forged_fields() {
     CHECK_THROWS(CorruptFile, forged([](Header&, Table table) { table[0].name[0] = '\n'; }));
     for (const char* element : {"", "u", "u3", "i0", "b1", "u16", "f\x7f"})
         CHECK_THROWS(CorruptFile,
-                     forged([&](Header&, Table table) { std::strncpy(table[0].element, element, 8); }));
+                     forged([&](Header&, Table table) { set_element(table[0], element); }));
     // "i8" over 65 bytes: the last element would be cut.
     CHECK_THROWS(CorruptFile, forged([](Header&, Table table) { table[4].element[1] = '8'; }));
     CHECK_THROWS(CorruptFile, forged([](Header&, Table table) { table[1].offset += 64; }));
@@ -278,6 +313,7 @@ int main() {
     no_such_file();
     every_truncation();
     every_bit();
+    every_bit_without_verification();
     forged_fields();
     full_disk();
     folder_in_the_way();

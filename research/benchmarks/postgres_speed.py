@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.search import BatchHits, MultiIndex
-from hamtarget.store import Store
-from hamtarget.store.postgres import Mirror
+from hamtarget.store import Mirror, Store
 from hamtarget.store.postgres.rows import bit_strings
 from research.benchmarks.postgres_server import Server, binaries, has_extension
 from research.benchmarks.search_sets import recipes

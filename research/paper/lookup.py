@@ -11,7 +11,8 @@ from hamtarget import codes
 from hamtarget.datasets import VectorSet
 from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex
+from hamtarget.search import BatchHits, Embeddings, MultiIndex
+from hamtarget.search.results import Costs
 from research.threads import one_thread
 
 # recall@100 is what the paper reports.

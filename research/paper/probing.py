@@ -18,7 +18,8 @@ from hamtarget.datasets import VectorSet
 from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.progress import Progress
-from hamtarget.search import BatchHits, Costs, Embeddings, MultiIndex, unit_int8
+from hamtarget.search import BatchHits, Embeddings, MultiIndex, unit_int8
+from hamtarget.search.results import Costs
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 

@@ -1,7 +1,7 @@
-"""The native core. Private: arguments are checked by hamtarget.search, not here."""
+"""The native core. Private: hamtarget.search checks arguments, this module does not."""
 
 import enum
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 _HitsT = TypeVar("_HitsT", bound=tuple[object, ...])
 
 def kernels() -> list[str]:
-    """Names of the kernels that this CPU can run; the first is the one in use."""
+    """Return the names of the kernels that this CPU can run; the first is in use."""
 
 def distances(query: NDArray[np.uint8], codes: NDArray[np.uint8], kernel: str | None = None) -> NDArray[np.uint16]:
-    """Hamming distance of one query, (bytes,), to every code, (rows, bytes)."""
+    """Return the Hamming distances of one query, (bytes,), to all codes, (rows, bytes)."""
 
 def within(
     query: NDArray[np.uint8], codes: NDArray[np.uint8], radius: int, kernel: str | None = None
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
-    """Rows of the codes within `radius` of one query, and their distances, in the order of the rows."""
+    """Return the rows within `radius` of one query, and their distances, in the order of the rows."""
 
 class Element(enum.Enum):
     float32 = 0
@@ -30,7 +30,7 @@ class Metric(enum.Enum):
     dot = 2
 
 class Search:
-    """What to look for."""
+    """A request, and the arrays that it points into."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class Search:
     def reranks(self) -> bool: ...
 
 class RowNames:
-    """Ids of rows that are not their own: of those from `first_named` up."""
+    """Ids of rows whose numbers are not their ids: those from `first_named` up."""
 
     def __init__(self, first_named: int) -> None: ...
     def hold(self, first: int, ids: NDArray[np.object_], is_known: NDArray[np.bool_]) -> None:
-        """From now on ids[i] is the id of row first + i: where it is not None, and is_known[i] says so.
+        """Take ids[i] as the id of row first + i from now on, if it is not None and is_known[i] is true.
 
         Both arrays may still be written to, `is_known` after `ids`.
         """
 
     def know(self, rows: NDArray[np.int64]) -> bool:
-        """Whether the ids of all of the rows are known."""
+        """Return True if the ids of all of the rows are known."""
 
 class MultiIndex:
     """Rows and the tables that find them; without tables, a linear scan."""
@@ -82,33 +82,37 @@ class MultiIndex:
         self, ids: NDArray[np.int64], codes: NDArray[np.uint8], embeddings: NDArray[np.uint8] | None = None
     ) -> None: ...
     def get(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Codes and embeddings, as bytes one after another."""
+        """Return codes and embeddings, as bytes one after another."""
 
     def ids(self) -> NDArray[np.int64]:
-        """All ids, ascending."""
+        """Return all ids, ascending."""
 
     def compact(self) -> None: ...
     def search(
         self, search: Search, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:
-        """Offsets, ids, distances, embedding distances, and three costs for each query."""
+        """Return offsets, ids, distances, embedding distances, and three costs for each query."""
 
+    @overload
     def search_one(
-        self,
-        search: Search,
-        hits_type: type[_HitsT],
-        hit_type: type[tuple[object, ...]],
-        names: RowNames | None = None,
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: None = None
     ) -> tuple[_HitsT, int, int, int]:
-        """Hits of one query, as a tuple of tuples of the types given, and its costs.
+        """Return the hits of one query, as a tuple of tuples of the types given, and its costs."""
 
-        With names, they stand in place of row numbers; where one is not known, the hits are a plain `tuple` instead,
-        and all of them have row numbers.
-        """
+    @overload
+    def search_one(
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: RowNames
+    ) -> tuple[_HitsT | None, int, int, int]:
+        """Return the same with names in place of row numbers; None if the name of one of the hits is not known."""
 
     def save(self, path: str) -> None: ...
     @staticmethod
-    def open(path: str, mapped: bool) -> MultiIndex: ...
+    def open(path: str, mapped: bool, verify: bool = True) -> MultiIndex:
+        """Open the index in a file. Without `verify`, checksums and row numbers are not checked.
+
+        Such an index may give wrong answers if the file is damaged, but reads nothing outside of its arrays.
+        """
+
     def __contains__(self, id: int) -> bool: ...
     def __len__(self) -> int: ...
     @property

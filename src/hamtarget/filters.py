@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
 
+__all__ = ["Filter", "Range"]
+
 Scalar = str | int | float | bool | None
 """A value that a field of a payload can equal."""
 
@@ -73,3 +75,7 @@ def check_scalar(field: str, value: object) -> None:
         raise NotFiniteError(f"filter wants {field} to be {value}, which JSON cannot say; for bounds there is Range")
     if not isinstance(value, str | int | float | bool | None):
         raise DtypeError(f"filter wants {field} to be {value!r}; expected a string, number, bool, None or Range")
+
+
+def __dir__() -> list[str]:
+    return __all__

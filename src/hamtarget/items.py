@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+__all__ = ["Item"]
+
 Id = str | int
 """The name of an item: a string, or an integer that int64 holds. 1 and "1" are two ids."""
 
@@ -38,3 +40,7 @@ class Item:
     code: ArrayLike | None = None
     embedding: ArrayLike | None = None
     payload: Payload | None = None
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import distances
-from hamtarget.store import Item, Range
-from hamtarget.store.postgres import Mirror
+from hamtarget.store import Item, Mirror, Range
 
 OPERATIONS = int(os.environ.get("HAMTARGET_OPERATIONS", "20000"))
 POSTGRES_OPERATIONS = int(os.environ.get("HAMTARGET_POSTGRES_OPERATIONS", "3000"))

@@ -82,14 +82,8 @@ def test_stats_tell_what_the_store_can_do(served, stores):
     assert len(set(told["examples"])) == 24
     assert told["advised"] == "search"
     assert call("GET", "/metrics").status == 200
-    if stores.has_files:
-        assert told["searches"] == ["search", "nearest", "probe"]
-        assert len(client.probe(code=bytes(8), budget=50, radius=63, limit=5)) == 5
-    else:
-        assert told["searches"] == ["search", "nearest"]
-        with pytest.raises(ServiceError, match="no index in memory") as refused:
-            client.probe(code=bytes(8), budget=50)
-        assert refused.value.status == 422
+    assert told["searches"] == ["search", "nearest", "probe"]
+    assert len(client.probe(code=bytes(8), budget=50, radius=63, limit=5)) == 5
 
 
 def test_a_store_opened_for_reading_takes_no_changes(stores):

@@ -21,7 +21,8 @@ from hamtarget.errors import (
     ShapeError,
 )
 from hamtarget.search import BatchHits, Embeddings, Hit, Hits, MultiIndex
-from hamtarget.store import Item, Pair, Store
+from hamtarget.store import Item, Store
+from hamtarget.store.results import Pair
 
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(0, 256, (500, 8), dtype=np.uint8)

@@ -1,5 +1,7 @@
 """One way to ask: what an index answers, a store answers, by the same names, with the same results and costs."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -150,19 +152,104 @@ def test_a_store_without_embeddings_ranks_a_probe_by_logits(folder_stores):
         assert found == index.probe(LOGITS[0], 10**6, radius=31, rerank=5)
 
 
-def test_a_database_says_why_it_cannot_be_probed(postgres_stores):
-    with postgres_stores.create(n_bits=32, radius=3) as store:
-        store.put_rows(range(10), codes=CODES[:10])
-        for call in (
-            lambda: store.probe(logits=LOGITS[0], budget=9),
-            lambda: store.probe_batch(logits=LOGITS, budget=9),
-        ):
-            with pytest.raises(InputError, match="no index in memory.*Mirror"):
-                call()
+def naive_probe(logits, budget, radius, substrings):
+    """Ids and distances of the rows within a radius that a budget reads, and what was read: by a loop over buckets."""
+    bits, wanted = unpack(CODES, 32), logits > 0
+    buckets = []
+    for start, end in substring_bounds(32, substrings):
+        # About as many buckets as a quarter of the rows, or half of them.
+        stop = start + 8
+        for flips in itertools.product([0, 1], repeat=8):
+            cost = float(np.abs(logits[start:stop]).astype(float) @ np.array(flips))
+            value = wanted[start:stop] ^ np.array(flips, dtype=bool)
+            rows = np.flatnonzero((bits[:, start:stop] == value).all(axis=1)).tolist()
+            buckets.append(
+                (
+                    cost,
+                    sorted(
+                        rows,
+                        key=lambda row, ends=(start, end): (bits[row, slice(*ends)].tolist(), bits[row].tolist(), row),
+                    ),
+                )
+            )
+    buckets.sort(key=lambda bucket: bucket[0])
+    read, n_buckets, left = [], 0, budget
+    for _, rows in buckets:
+        if left <= 0:
+            break
+        here = rows[:left]
+        read += here
+        n_buckets += 1
+        left -= max(1, len(here))
+    apart = (bits != wanted).sum(axis=1)
+    hits = sorted((int(apart[row]), row) for row in set(read) if apart[row] <= radius)
+    return [(row, distance) for distance, row in hits], (n_buckets, len(read))
+
+
+@pytest.mark.parametrize("radius", [1, 2, 3])
+def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores, radius):
+    with postgres_stores.create(n_bits=32, radius=radius, embeddings=Embeddings(6)) as store:
+        store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        found_before = [set()] * len(LOGITS)
+        for budget in (1, 7, 60, 300, 899):
+            batch = store.probe_batch(logits=LOGITS, budget=budget, radius=14, cost=True)
+            for query, hits in enumerate(batch):
+                expected, work = naive_probe(LOGITS[query], budget, 14, radius + 1)
+                assert [hit[:2] for hit in hits] == expected
+                assert hits.cost == (*work, 0)
+                # A larger budget finds all that a smaller one finds.
+                assert {hit.id for hit in hits} >= found_before[query]
+                found_before[query] = {hit.id for hit in hits}
+            assert store.probe(logits=LOGITS[5], budget=budget, radius=14) == batch[5]
+            assert store.probe(logits=LOGITS[5], budget=budget, radius=14, limit=2) == batch[5][:2]
+        # So much finds exactly what a search does.
+        codes = np.packbits(LOGITS > 0, axis=1, bitorder="little")
+        whole = store.probe_batch(logits=LOGITS, budget=N_ITEMS, radius=14)
+        assert [*whole] == [*store.search_batch(codes=codes, radius=14)]
+        assert len(store.probe_batch(logits=LOGITS[:0], budget=9, cost=True)) == 0
+
+
+def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
+    from hamtarget.store.postgres import probing
+
+    with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
+        names = [f"item {number}" for number in range(N_ITEMS)]
+        store.put_rows(names, codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
+        how = {"budget": 300, "radius": 31}
+        read = {hit.id for hit in store.probe(logits=LOGITS[2], **how)}
+        passing = store.probe(logits=LOGITS[2], filter={"n": Range(3, 5)}, **how)
+        assert {hit.id for hit in passing} == {item.id for item in store.scan({"n": Range(3, 5)}) if item.id in read}
+        assert store.probe(logits=LOGITS[2], filter={"absent": 1}, **how) == ()
+        rows = [names.index(id) for id in read]
+        for ranking in ({"rerank": 5}, {"rerank": 5, "comparisons": 40}):
+            ranked = store.probe(logits=LOGITS[2], embedding=VECTORS[2], cost=True, **how, **ranking)
+            expected = index.probe(LOGITS[2], 10**6, radius=31, filter=rows, embedding=VECTORS[2], **ranking)
+            assert [(names.index(hit.id), *hit[1:]) for hit in ranked] == [tuple(hit) for hit in expected]
+            assert ranked.cost.comparisons == ranking.get("comparisons", len(read))
+        # However many statements it takes, the same rows are read.
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(probing, "_FIRST_BUCKETS", 1)
+            assert {hit.id for hit in store.probe(logits=LOGITS[2], **how)} == read
+
+
+@pytest.mark.parametrize("lengths", [(1,), (4,), (3, 5), (6, 1, 4)])
+def test_flips_come_by_the_sum_of_weights_each_once(lengths):
+    from hamtarget.store.postgres.probing import likely_flips
+
+    weights = [RNG.random(length).tolist() for length in lengths]
+    found = list(likely_flips(weights))
+    assert len(set(found)) == len(found) == sum(2**length for length in lengths)
+
+    def total(number, flips):
+        bits = f"{flips:0{lengths[number]}b}"
+        return sum(weight for weight, bit in zip(weights[number], bits, strict=True) if bit == "1")
+
+    totals = [total(*each) for each in found]
+    assert totals == pytest.approx(sorted(totals))
 
 
 def test_a_mirror_probes_as_an_index_does(postgres_stores, index):
-    from hamtarget.store.postgres import Mirror
+    from hamtarget.store import Mirror
 
     with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS)
@@ -178,13 +265,13 @@ def test_a_mirror_probes_as_an_index_does(postgres_stores, index):
 
 def test_who_mixes_up_one_query_and_a_batch_is_told_of_the_other_call(filled):
     for call, message in (
-        (lambda: filled.search(code=CODES[:2]), r"expected one code, \(4,\): for several, call the method with _batch"),
-        (lambda: filled.nearest(code=CODES[:2]), "with _batch in its name"),
+        (lambda: filled.search(code=CODES[:2]), r"expected one code, \(4,\): for several, call search_batch"),
+        (lambda: filled.nearest(code=CODES[:2]), "for several, call nearest_batch"),
         (
             lambda: filled.search_batch(codes=CODES[0]),
-            r"expected \(queries, 4\): for one code, call the method without",
+            r"expected \(queries, 4\): for one code, call search$",
         ),
-        (lambda: filled.nearest_batch(codes=CODES[0]), "without _batch in its name"),
+        (lambda: filled.nearest_batch(codes=CODES[0]), "for one code, call nearest$"),
         (lambda: filled.probe(logits=LOGITS, budget=9), "for several, call probe_batch"),
         (lambda: filled.probe_batch(logits=LOGITS[0], budget=9), "for one query, call probe"),
         (lambda: filled.search(code=CODES[0], rerank=1, embedding=VECTORS[:1]), r"that of one query, \(n_dims,\)"),
@@ -233,3 +320,32 @@ def test_ids_of_a_batch_are_made_when_asked_for(stores):
         assert batch.ids is batch.ids
         assert repr(batch) == "BatchHits(1 query, 2 hits)"
         assert repr(batch[0]).startswith("Hits(2 hits: Hit(id=7, distance=0")
+
+
+@pytest.mark.parametrize(("n_bits", "radius"), [(64, 1), (128, 1), (128, 2), (256, 2)])
+def test_a_database_probes_substrings_of_every_width(postgres_stores, n_bits, radius):
+    """Of integers with and without a sign, of bigints, and of bit strings that are wider."""
+    codes = RNG.integers(0, 256, (200, n_bits // 8), dtype=np.uint8)
+    with postgres_stores.create(n_bits=n_bits, radius=radius) as store:
+        store.put_rows(range(200), codes=codes)
+        for row in range(20):
+            logits = np.where(unpack(codes[row : row + 1], n_bits)[0], 9.0, -9.0)
+            # The query's code differs in one bit of each substring, and is not sure of these.
+            for start, stop in substring_bounds(n_bits, radius + 1):
+                bit = int(RNG.integers(start, stop))
+                logits[bit] *= -0.01
+            (hit,) = store.probe(logits=logits, budget=60, radius=radius + 1)
+            assert hit == (row, radius + 1, None)
+
+
+def test_a_store_shows_itself_in_a_line(stores):
+    store = stores.create(n_bits=32, radius=3)
+    store.put([Item("a", code=CODES[0])])
+    kept = "n_bits=32, radius=3, substrings=4"
+    assert repr(store).startswith(f"Store({str(store.path)!r}, items=1, {kept}")
+    assert ("memory=" in repr(store)) == stores.has_files
+    assert (store.memory > 0) == stores.has_files
+    assert store.substrings == 4
+    store.close()
+    assert repr(store) == f"Store({str(store.path)!r}, closed, {kept})"
+    assert "password" not in repr(store)

@@ -19,8 +19,8 @@ from hamtarget.errors import (
     UnsupportedFileError,
 )
 from hamtarget.search import Embeddings
-from hamtarget.store import Item, Store
-from hamtarget.store.postgres import Mirror, connections, schema, statements
+from hamtarget.store import Item, Mirror, Store
+from hamtarget.store.postgres import connections, schema, statements
 from hamtarget.store.postgres.address import is_address, parse_address
 from hamtarget.store.postgres.finding import Finder
 

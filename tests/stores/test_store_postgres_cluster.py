@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hamtarget.store import Item, Store
-from hamtarget.store.postgres import Mirror
+from hamtarget.store import Item, Mirror, Store
 
 RECIPE = Path(__file__).parents[2] / "docs" / "postgresql.md"
 RNG = np.random.default_rng(23)

@@ -125,10 +125,10 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
-    from hamtarget.store.probing import can_probe, is_made_for_probing, probing_defaults
+    from hamtarget.store.probing import is_made_for_probing, probing_defaults
 
     if wanted.budget is None and wanted.k is None and wanted.radius is None:
-        if not (is_made_for_probing(store) and can_probe(store)):
+        if not is_made_for_probing(store):
             return replace(wanted, k=_HITS)
         usual = probing_defaults(store)
         wanted = replace(wanted, budget=usual.budget)

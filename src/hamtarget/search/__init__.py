@@ -1,25 +1,24 @@
-"""Exact search by Hamming distance, on the native core."""
+"""Search by Hamming distance: exact or by a budget, with ids, embeddings, deletes and files.
 
-from hamtarget.errors import MissingExtraError
+Nothing is imported until it is asked for. Indexes need the native core; `hamtarget.search.planning` does not.
+"""
 
-try:
-    from hamtarget import _native as _native
-except ImportError as error:
-    raise MissingExtraError(
-        f"the native core hamtarget._native cannot be imported ({error}); hamtarget.search is built on it: "
-        "run `pip install .` in the source folder (it needs a C++20 compiler)"
-    ) from error
+from __future__ import annotations
 
-from hamtarget.search.embeddings import Embeddings, unit_int8
-from hamtarget.search.flat import FlatIndex
-from hamtarget.search.multi import MultiIndex
-from hamtarget.search.pairs import Pairs, pairs_within
-from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits
+from typing import TYPE_CHECKING
+
+from hamtarget._exports import lazy_exports
+
+if TYPE_CHECKING:
+    from hamtarget.search.embeddings import Embeddings, unit_int8
+    from hamtarget.search.flat import FlatIndex
+    from hamtarget.search.multi import MultiIndex
+    from hamtarget.search.pairs import Pairs, pairs_within
+    from hamtarget.search.results import BatchHits, Cost, Hit, Hits
 
 __all__ = [
     "BatchHits",
     "Cost",
-    "Costs",
     "Embeddings",
     "FlatIndex",
     "Hit",
@@ -29,3 +28,18 @@ __all__ = [
     "pairs_within",
     "unit_int8",
 ]
+
+_HOMES = {
+    "BatchHits": "hamtarget.search.results",
+    "Cost": "hamtarget.search.results",
+    "Embeddings": "hamtarget.search.embeddings",
+    "FlatIndex": "hamtarget.search.flat",
+    "Hit": "hamtarget.search.results",
+    "Hits": "hamtarget.search.results",
+    "MultiIndex": "hamtarget.search.multi",
+    "Pairs": "hamtarget.search.pairs",
+    "pairs_within": "hamtarget.search.pairs",
+    "unit_int8": "hamtarget.search.embeddings",
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

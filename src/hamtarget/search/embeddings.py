@@ -24,7 +24,15 @@ MAX_DIMS = 16_384
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What the embeddings of an index are.
+    """Kind of the embeddings that are kept with the codes of an index or a store.
+
+    Example:
+        >>> import numpy as np
+        >>> from hamtarget.search import MultiIndex
+        >>> index = MultiIndex(64, radius=2, embeddings=Embeddings(3, "float16", "cosine"))
+        >>> index.add([1, 2], np.zeros((2, 8), dtype=np.uint8), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+        >>> index.search(np.zeros(8, dtype=np.uint8), rerank=1, embedding=[0.0, 2.0, 0.0])
+        Hits(1 hit: Hit(id=2, distance=0, embedding_distance=0))
 
     Attributes:
         n_dims: numbers in a row, 1 to 16,384.
@@ -46,8 +54,19 @@ class Embeddings:
             if value not in get_args(known):
                 raise InputError(f"{name} is {value!r}; expected one of {', '.join(get_args(known))}")
 
+    def of_logits(self, logits: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the embeddings of this kind that an encoder's logits, (rows, n_dims), are: scaled to unit length."""
+        if self.dtype == "int8" and self.metric == "cosine":
+            return unit_int8(logits)
+        unit = _unit(logits)
+        if self.dtype == "int8":
+            # Lengths count: all rows have one scale, and the few numbers that are too large for it are cut.
+            unit = np.clip(np.rint(unit * _UNIT_SCALE), -127, 127)
+        rows: NDArray[Any] = unit.astype(self.dtype)
+        return rows
+
     def check(self, rows: ArrayLike, *, n_rows: int, name: str = "embeddings") -> NDArray[Any]:
-        """`rows` as a contiguous (n_rows, n_dims) array of this dtype.
+        """Return `rows` as a contiguous (n_rows, n_dims) array of this dtype.
 
         Raises:
             DtypeError: int8 meets another dtype; floats of any width are converted.
@@ -71,23 +90,39 @@ class Embeddings:
         return array
 
     def check_queries(self, queries: ArrayLike, *, n_rows: int) -> NDArray[Any]:
-        """The same for queries, which stay float32 where rows are float16."""
+        """Return embeddings of queries in the same way; they stay float32 where rows are float16."""
         wide = "float32" if self.dtype == "float16" else self.dtype
         return Embeddings(self.n_dims, wide, self.metric).check(queries, n_rows=n_rows, name="query embeddings")
 
 
 def unit_int8(rows: ArrayLike) -> NDArray[np.int8]:
-    """Rows scaled to one length and rounded to int8: a quarter of the memory, for embeddings ranked by "cosine".
+    """Return rows as int8, a quarter of the memory, for embeddings that are ranked by "cosine".
 
-    The few numbers that are too large for the scale are cut. Works for rows and queries alike; a row of zeros stays.
+    Each row is scaled so that its largest number becomes 127, and is rounded. Rows keep their directions, not their
+    lengths: "l2" and "dot" would compare lengths that mean nothing. Rows and queries may be converted apart from each
+    other; a row of zeros stays one.
+
+    Example:
+        >>> unit_int8([[0.5, -1.0, 0.25], [10.0, 0.0, 10.0]])
+        array([[  64, -127,   32],
+               [ 127,    0,  127]], dtype=int8)
 
     Args:
         rows: real numbers, (rows, dims), such as `encoder.logits(inputs)`.
 
     Raises:
-        ShapeError: there are not two dimensions. NotFiniteError: a number is NaN or infinite.
+        ShapeError: there are not two dimensions.
+        NotFiniteError: a number is NaN or infinite.
     """
     array = check_vectors(np.asarray(rows), name="rows")
-    lengths = np.maximum(np.linalg.norm(array, axis=1, keepdims=True), np.float32(1e-30))
-    result: NDArray[np.int8] = np.clip(np.rint(array / lengths * _UNIT_SCALE), -127, 127).astype(np.int8)
+    # Division first: the product of a large number and 127 could overflow.
+    largest = np.maximum(np.abs(array).max(axis=1, keepdims=True, initial=0), np.float32(1e-30))
+    result: NDArray[np.int8] = np.rint(array / largest * np.float32(127)).astype(np.int8)
     return result
+
+
+def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows scaled to unit length; a row of zeros stays one."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    scaled: NDArray[np.float32] = rows / np.maximum(lengths, np.float32(1e-12))
+    return scaled

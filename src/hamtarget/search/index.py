@@ -1,4 +1,4 @@
-"""What every index does: store codes under ids, find them by distance, and go to a file and back."""
+"""The base of every index: it keeps codes under ids, finds them by distance, and goes to a file and back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget import _native
 from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
+from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.requests import (
     Request,
@@ -25,7 +25,7 @@ from hamtarget.search.requests import (
     one_embedding,
     one_row_of_logits,
 )
-from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits
+from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.search.row_names import RowNames
 
 _MAX_THREADS = 1024
@@ -41,15 +41,15 @@ class CodeIndex:
     n_bits: int
     """Bits of a code."""
     radius: int | None
-    """What a search without a radius of its own looks within."""
+    """Radius of searches that do not name one."""
     embeddings: Embeddings | None
-    """What the embeddings are, if rows have some."""
+    """Kind of the embeddings, if rows have some."""
     requests: Requests
     """Checks what a search is asked for."""
     _has_tables: ClassVar[bool]
 
     def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
-        """An empty index; without substrings it has no tables, and every search reads all rows."""
+        """Create an empty index; without substrings it has no tables, and every search reads all rows."""
         kind: tuple[int, _native.Element, _native.Metric] | tuple[()] = ()
         if embeddings is not None:
             element, metric = _native.Element[embeddings.dtype], _native.Metric[embeddings.metric]
@@ -64,18 +64,18 @@ class CodeIndex:
         self.requests = Requests(self.n_bits, self.radius, embeddings)
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self._core)
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is a row with this id."""
+        """Return True if there is a row with this id."""
         if not isinstance(id, int | np.integer) or isinstance(id, bool):
             return False
         number = int(id)
         return -(2**63) <= number < 2**63 and number in self._core
 
     def __iter__(self) -> Iterator[int]:
-        """All ids, ascending, as they are now."""
+        """Yield all ids, ascending, as they are now."""
         return iter(self.ids().tolist())
 
     def ids(self) -> NDArray[np.int64]:
@@ -86,6 +86,15 @@ class CodeIndex:
     def memory(self) -> int:
         """Bytes that rows, ids and tables take."""
         return self._core.memory
+
+    def __repr__(self) -> str:
+        """Return rows, bits, radius, substrings and memory in a line."""
+        parts = [f"rows={len(self):,}", f"n_bits={self.n_bits}"]
+        if self._core.n_tables:
+            parts += [f"radius={self.radius}", f"substrings={self._core.n_tables}"]
+        if self.embeddings is not None:
+            parts.append(f"embeddings={self.embeddings.n_dims} x {self.embeddings.dtype}")
+        return f"{type(self).__name__}({', '.join(parts)}, memory={bytes_in_words(self.memory)})"
 
     def add(self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None = None) -> None:
         """Store rows under new ids: all of them or none.
@@ -114,7 +123,7 @@ class CodeIndex:
         self._core.delete(check_ids(ids))
 
     def replace(self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None = None) -> None:
-        """Give ids that are there other codes and embeddings: all or none; a search sees the old or the new ones.
+        """Replace the codes and embeddings of ids that are there: all or none. A search sees the old or the new ones.
 
         Raises:
             As `add`; InputError also where an id is not in the index.
@@ -122,7 +131,7 @@ class CodeIndex:
         self._core.replace(*self._rows(ids, codes, embeddings))
 
     def get(self, ids: ArrayLike) -> Codes | tuple[Codes, NDArray[Any]]:
-        """Codes of these ids, (rows, n_bits / 8), and their embeddings where the index has some.
+        """Return the codes of these ids, (rows, n_bits / 8), and their embeddings where the index has some.
 
         Raises:
             InputError: an id is not in the index.
@@ -157,10 +166,12 @@ class CodeIndex:
         """Find every row within `radius` bits of a code, or the first `limit` of them.
 
         Example:
+            >>> import numpy as np
+            >>> from hamtarget.search import MultiIndex
             >>> index = MultiIndex(64, radius=2)
             >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
             >>> index.search(np.zeros(8, dtype=np.uint8))
-            Hits(1 hit: Hit(id=10, distance=0, embedding_distance=None))
+            Hits(1 hit: Hit(id=10, distance=0))
 
         Args:
             code: of the query, (n_bits / 8,) of packed uint8; for several, see `search_batch`.
@@ -181,7 +192,7 @@ class CodeIndex:
             ShapeError: the code does not have `n_bits` bits, or the embedding has another shape than expected.
             NotFiniteError: the embedding holds NaN or infinity.
         """
-        wanted = one_code(code, self.n_bits)
+        wanted = one_code(code, self.n_bits, instead="search_batch")
         if embedding is not None:
             embedding = one_embedding(embedding)
         request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
@@ -214,7 +225,7 @@ class CodeIndex:
         Raises:
             As `search`.
         """
-        wanted = many_codes(codes, self.n_bits)
+        wanted = many_codes(codes, self.n_bits, instead="search")
         request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
         return self.find_batch(request, threads=threads, cost=cost)
 
@@ -231,6 +242,8 @@ class CodeIndex:
         """Find the `k` nearest rows exactly, by distance and then id; all rows where there are fewer.
 
         Example:
+            >>> import numpy as np
+            >>> from hamtarget.search import FlatIndex
             >>> index = FlatIndex(64)
             >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
             >>> [(hit.id, hit.distance) for hit in index.nearest(np.zeros(8, dtype=np.uint8), 2)]
@@ -247,7 +260,7 @@ class CodeIndex:
         Raises:
             As `search`.
         """
-        wanted = one_code(code, self.n_bits)
+        wanted = one_code(code, self.n_bits, instead="nearest_batch")
         request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding))
         return self.find_one(request, cost=cost)
 
@@ -263,7 +276,7 @@ class CodeIndex:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest rows of each of a batch of codes; see `nearest` and `search_batch`."""
-        wanted = many_codes(codes, self.n_bits)
+        wanted = many_codes(codes, self.n_bits, instead="nearest")
         request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding)
         return self.find_batch(request, threads=threads, cost=cost)
 
@@ -290,6 +303,8 @@ class CodeIndex:
         their codes are compared. Sums of |logit| are rounded to 63 steps up to the query's largest.
 
         Example:
+            >>> import numpy as np
+            >>> from hamtarget.search import MultiIndex
             >>> index = MultiIndex(64, radius=2)
             >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
             >>> [hit.id for hit in index.probe(np.full(64, -1.0), budget=100, radius=63)]
@@ -377,10 +392,7 @@ class CodeIndex:
     def find_one_named(self, request: Request, names: RowNames, *, cost: bool = False) -> Hits | None:
         """Return the same hits with ids in place of rows; None if the id of one of them is not known."""
         hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit, names.core)
-        # The core gives a plain tuple, of rows, where it does not know every name.
-        if type(hits) is not Hits:
-            return None
-        if cost:
+        if cost and hits is not None:
             hits.cost = Cost(buckets, candidates, comparisons)
         return hits
 
@@ -400,19 +412,25 @@ class CodeIndex:
         self._core.save(os.fspath(Path(path)))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True) -> Self:
-        """The index in a file; it can be changed, the file stays as it is.
+    def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True) -> Self:
+        """Open the index in a file. It can be changed; the file stays as it is.
 
         Args:
             path: where `save` put it.
-            mmap: whether its memory is the file itself, shared between processes, instead of a copy.
+            mmap: use the file itself as memory, shared between processes, instead of a copy.
+            verify: read every byte of the file once, at several GB a second if it is in memory, and refuse a damaged
+                file. With `verify=False` a mapped file opens in about the same time whatever its size, because only
+                the pages that searches need are read. The lengths of all arrays are still checked, and so are the
+                few numbers that describe the index and its deleted rows. A damaged file may then give wrong answers,
+                but searches read nothing outside of the arrays. Use this for files that were verified before. A copy
+                (`mmap=False`) is read as a whole in any case.
 
         Raises:
-            CorruptFileError: the file is truncated, altered, or not of this kind.
+            CorruptFileError: the file is truncated, altered (with `verify`), or not of this kind.
             UnsupportedFileError: it was written by a later version, or by another kind of index.
             OSError: it cannot be read.
         """
-        core = _native.MultiIndex.open(os.fspath(Path(path)), mmap)
+        core = _native.MultiIndex.open(os.fspath(Path(path)), mmap, verify)
         embeddings = None
         if core.n_dims:
             embeddings = Embeddings(core.n_dims, core.element.name, core.metric.name)  # type: ignore[arg-type]

@@ -11,11 +11,23 @@ from hamtarget.search.index import CodeIndex
 
 
 class MultiIndex(CodeIndex):
-    """Codes of `n_bits` bits and their ids, found through tables of `substrings` substrings.
+    """An index that reads only rows that can be near: codes of `n_bits` bits and their ids, in tables of substrings.
 
     A row within `radius` equals the query in one of radius + 1 substrings, so that one bucket of each table is read.
     With fewer substrings, or for a larger radius, buckets that differ by a few bits are read as well. Where that
     would take longer than reading every row, every row is read: the result is the same.
+
+    Example:
+        >>> import numpy as np
+        >>> codes = np.random.default_rng(0).integers(0, 256, (1000, 8), dtype=np.uint8)
+        >>> index = MultiIndex(64, radius=2)
+        >>> index.add(np.arange(1000), codes)
+        >>> index.search(codes[5])
+        Hits(1 hit: Hit(id=5, distance=0))
+        >>> index.search_batch(codes[:10], threads=2)
+        BatchHits(10 queries, 10 hits)
+        >>> index
+        MultiIndex(rows=1,000, n_bits=64, radius=2, substrings=3, memory=...)
     """
 
     _has_tables = True
@@ -23,14 +35,14 @@ class MultiIndex(CodeIndex):
     def __init__(
         self, n_bits: int, radius: int, *, substrings: int | None = None, embeddings: Embeddings | None = None
     ) -> None:
-        """An empty index.
+        """Create an empty index.
 
         Args:
             n_bits: bits of a code, a multiple of 8 from 8 to 1,024.
-            radius: what a search without a radius of its own looks within.
+            radius: that of searches that do not name one.
             substrings: number of tables, 1 to radius + 1, which is the default;
                 `planning.choose_substrings` says which number suits how many rows.
-            embeddings: what embeddings are kept with the codes; none by default.
+            embeddings: kind of the embeddings that are kept with the codes; none by default.
 
         Raises:
             InputError: a number is out of range.

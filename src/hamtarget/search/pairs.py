@@ -21,7 +21,7 @@ _MOST_HITS = 2_000_000
 
 
 class Pairs(NamedTuple):
-    """Some pairs of rows, (pairs,) each; a < b in every one of them."""
+    """A block of pairs of rows, as arrays of shape (pairs,); a < b in each pair."""
 
     a: NDArray[np.int64]
     b: NDArray[np.int64]
@@ -31,7 +31,12 @@ class Pairs(NamedTuple):
 def pairs_within(
     codes: CodeIndex | ArrayLike, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
 ) -> Iterator[Pairs]:
-    """Every pair within `radius` bits, each once, in blocks ascending by `a`: a few million pairs of memory at a time.
+    """Yield every pair of codes within `radius` bits once, in blocks of at most a few million, ascending by `a`.
+
+    Example:
+        >>> codes = np.array([[0, 0], [1, 0], [255, 255]], dtype=np.uint8)
+        >>> [(int(a), int(b), int(d)) for pairs in pairs_within(codes, 1) for a, b, d in zip(*pairs)]
+        [(0, 1, 1)]
 
     Args:
         codes: an index, whose ids then name the rows; or packed codes, (rows, n_bits / 8), named by their row numbers.
@@ -94,7 +99,7 @@ def _search(
 
 
 def present(index: CodeIndex, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Codes]:
-    """Those of the rows that are in the index, which may have changed since they were listed, and their codes."""
+    """Return those of the rows that are in the index still, and their codes."""
     while True:
         try:
             found = index.get(rows)

@@ -22,7 +22,7 @@ _ROWS_PER_BUCKET = 250
 
 @dataclass(frozen=True)
 class Plan:
-    """What a radius means for the search of so many rows, if their codes are well distributed (uniform)."""
+    """Cost of searching a number of rows within a radius, if their codes are well distributed (uniform)."""
 
     n_rows: int
     n_bits: int
@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SubstringChoice:
-    """How many substrings suit a search, and what it then costs if codes are well distributed (uniform)."""
+    """Number of substrings that suits a search, and its cost if codes are well distributed (uniform)."""
 
     substrings: int
     buckets: int
@@ -56,7 +56,7 @@ class SubstringChoice:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCandidates:
-    """What every query costs and finds in `radius + 1` tables, (queries,) each."""
+    """Cost and hits of every query in `radius + 1` tables, as arrays of shape (queries,)."""
 
     rows_read: NDArray[np.int64]
     """Sum of the sizes of the buckets read: a row in several of them counts in each."""
@@ -67,7 +67,7 @@ class MeasuredCandidates:
 
 
 def recommended_radius(n_rows: int, n_bits: int) -> int:
-    """The radius whose substrings are nearest in length to log2 of `n_rows`: about one row a bucket.
+    """Return the radius whose substrings are nearest in length to log2 of `n_rows`: about one row a bucket.
 
     For few rows it is large: it says how far the tables still serve, not how far similar rows are.
 
@@ -85,7 +85,7 @@ def recommended_radius(n_rows: int, n_bits: int) -> int:
 
 
 def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> float:
-    """Rows a query reads if codes are well distributed (uniform), a row in several buckets counted in each.
+    """Return how many rows a query reads if codes are well distributed (uniform); each bucket counts its own.
 
     Args:
         n_rows: rows in the tables.
@@ -110,7 +110,7 @@ def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: in
 
 
 def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> int:
-    """Bytes that a compact `MultiIndex` of so many rows takes, at most: codes, row numbers and tables, 8 for an id.
+    """Return the most bytes that a compact `MultiIndex` of so many rows takes: codes, row numbers, tables and ids.
 
     Each table holds the codes in its own order, so that reading a bucket is reading on.
 
@@ -121,14 +121,14 @@ def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | 
     n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
     radius = check_radius(radius, n_bits)
     lengths = _lengths(n_bits, radius + 1 if substrings is None else substrings)
-    directories = sum(1 << _directory_bits(n_rows, length) for length in lengths)
+    directories = sum(1 << directory_bits(n_rows, length) for length in lengths)
     return n_rows * (8 + len(lengths) * (n_bits // 8 + 4)) + 4 * (directories + len(lengths))
 
 
 def measured_candidates(
     query_codes: ArrayLike, database_codes: ArrayLike, *, n_bits: int, radius: int
 ) -> MeasuredCandidates:
-    """Rows read, distinct rows read and hits of every query, in `radius + 1` tables of these very codes.
+    """Return rows read, distinct rows read and hits of every query, in `radius + 1` tables of these very codes.
 
     The tables take 8 bytes a row and table; nothing grows with queries x database.
 
@@ -160,7 +160,7 @@ def measured_candidates(
 
 
 def plan(n_rows: int, n_bits: int, radius: int | None = None) -> Plan:
-    """What to expect of searching `n_rows` codes within `radius` (the recommended one if not given).
+    """Return what to expect of searching `n_rows` codes within `radius` (the recommended one if not given).
 
     Raises:
         InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
@@ -183,10 +183,15 @@ def plan(n_rows: int, n_bits: int, radius: int | None = None) -> Plan:
 
 
 def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
-    """The number of substrings, 1 to `radius + 1`, with which `MultiIndex` searches fastest within `radius`.
+    """Return the number of substrings, 1 to `radius + 1`, with which `MultiIndex` searches fastest within `radius`.
 
     With fewer than `radius + 1` substrings, bits are flipped: the longer substrings have smaller buckets, but more of
     them are looked up. A bucket costs about as much as reading 250 rows of it; fewer substrings take less memory.
+
+    Example:
+        >>> choice = choose_substrings(1_000_000, n_bits=64, radius=8)
+        >>> choice.substrings, choice.buckets
+        (5, 57)
 
     Raises:
         InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
@@ -212,10 +217,10 @@ def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
 
 
 def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[int, float]:
-    """Buckets looked up and rows read: table j reads all bucket numbers within (radius - j) // substrings flips."""
+    """Return buckets looked up and rows read: table j reads all buckets within (radius - j) // substrings flips."""
     buckets, rows = 0, 0.0
     for table, length in enumerate(_lengths(n_bits, substrings)[: radius + 1]):
-        length = _directory_bits(n_rows, length)
+        length = directory_bits(n_rows, length)
         flips = min((radius - table) // substrings, length)
         looked_up = sum(comb(length, flipped) for flipped in range(flips + 1))
         buckets += looked_up
@@ -223,8 +228,8 @@ def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[in
     return buckets, rows
 
 
-def _directory_bits(n_rows: int, length: int) -> int:
-    """Bits of a bucket's number, at most about log2 of the rows: native/segment.hpp, directory_bits."""
+def directory_bits(n_rows: int, length: int) -> int:
+    """Return the bits of a bucket's number, at most about log2 of the rows: directory_bits of the native core."""
     return min(length, max(4, n_rows.bit_length()) - 2)
 
 
@@ -241,7 +246,7 @@ def _lengths(n_bits: int, substrings: int) -> list[int]:
 
 
 def _uniform_rows(n_rows: int, length: int, radius: int) -> float:
-    """How many of `n_rows` uniform strings of `length` bits are within `radius` of a given one, in expectation."""
+    """Return how many of `n_rows` uniform strings of `length` bits are expected within `radius` of a given one."""
     near = sum(comb(length, flipped) for flipped in range(min(radius, length) + 1))
     # Python divides whole numbers of any size and rounds once, though 2^1024 itself is no float.
     return n_rows * near / (1 << length)
@@ -278,7 +283,7 @@ def _number(value: float) -> str:
 def _buckets(
     queries: Codes, database: Codes, bounds: tuple[int, int]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Database rows by bucket of one table, and where each query's bucket starts and stops among them."""
+    """Return database rows by bucket of one table, and where each query's bucket starts and stops among them."""
     # Substrings can be longer than any integer: they become numbers in the order of their bytes.
     keys = np.concatenate([_substring(queries, bounds), _substring(database, bounds)])
     _, numbers = np.unique(keys.view(f"V{keys.shape[1]}")[:, 0], return_inverse=True)
@@ -289,7 +294,7 @@ def _buckets(
 
 
 def _substring(codes: Codes, bounds: tuple[int, int]) -> Codes:
-    """Bits `start` to `stop - 1` of every code as packed rows of their own, the last byte filled with zeros."""
+    """Return bits `start` to `stop - 1` of every code as packed rows, the last byte filled with zeros."""
     start, stop = bounds
     length = stop - start
     cut = codes[:, start // 8 : -(-stop // 8)]

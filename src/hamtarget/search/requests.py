@@ -1,4 +1,4 @@
-"""What to look for: the arguments of every search, checked once, for indexes and stores alike."""
+"""Requests: the arguments of every search, checked once, for indexes and stores alike."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ class Request(NamedTuple):
     budget: int = 0
     comparisons: int | None = None
 
+    def of(self, query: int) -> Request:
+        """Return the same request for one of the queries."""
+        here = slice(query, query + 1)
+        return self._replace(
+            codes=self.codes[here],
+            embedding=None if self.embedding is None else self.embedding[here],
+            logits=None if self.logits is None else self.logits[here],
+        )
+
     @property
     def is_nearest(self) -> bool:
         """True if the nearest rows are wanted, at any distance."""
@@ -62,8 +71,8 @@ class Requests:
 
         Args:
             n_bits: bits of a code.
-            radius: what a search without a radius of its own looks within; None if it must have one.
-            embeddings: what embeddings are kept with the codes.
+            radius: that of searches that do not name one; None if they must.
+            embeddings: kind of the embeddings that are kept with the codes, if any.
         """
         self.n_bits = n_bits
         self.radius = radius
@@ -174,8 +183,8 @@ class Requests:
         return rerank, self.embeddings.check_queries(embedding, n_rows=n_queries).view(np.uint8)
 
 
-def one_code(code: ArrayLike, n_bits: int) -> Codes:
-    """Return one code, (n_bits / 8,), as a batch of one.
+def one_code(code: ArrayLike, n_bits: int, *, instead: str) -> Codes:
+    """Return one code, (n_bits / 8,), as a batch of one; `instead` is the call for several.
 
     Raises:
         DtypeError: the elements are not uint8.
@@ -184,14 +193,13 @@ def one_code(code: ArrayLike, n_bits: int) -> Codes:
     array = np.asarray(code)
     if array.ndim != 1:
         raise ShapeError(
-            f"code has shape {array.shape}; expected one code, ({n_bits // 8},): for several, call the method with "
-            "_batch in its name"
+            f"code has shape {array.shape}; expected one code, ({n_bits // 8},): for several, call {instead}"
         )
     return check_codes(array, n_bits, name="code")
 
 
-def many_codes(codes: ArrayLike, n_bits: int) -> Codes:
-    """Return a batch of codes, (queries, n_bits / 8), as a contiguous array.
+def many_codes(codes: ArrayLike, n_bits: int, *, instead: str) -> Codes:
+    """Return a batch of codes, (queries, n_bits / 8), as a contiguous array; `instead` is the call for one.
 
     Raises:
         DtypeError: the elements are not uint8.
@@ -200,8 +208,7 @@ def many_codes(codes: ArrayLike, n_bits: int) -> Codes:
     array = np.asarray(codes)
     if array.ndim != 2:
         raise ShapeError(
-            f"codes have shape {array.shape}; expected (queries, {n_bits // 8}): for one code, call the method without "
-            "_batch in its name"
+            f"codes have shape {array.shape}; expected (queries, {n_bits // 8}): for one code, call {instead}"
         )
     return check_codes(array, n_bits)
 

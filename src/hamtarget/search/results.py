@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
@@ -26,6 +26,11 @@ class Hit(NamedTuple):
     """Hamming distance to the query."""
     embedding_distance: float | None = None
     """Distance of the embeddings, where hits were re-ranked by it."""
+
+    def __repr__(self) -> str:
+        """Return the fields in a line, without an embedding distance that there is not."""
+        ranked = "" if self.embedding_distance is None else f", embedding_distance={self.embedding_distance:.6g}"
+        return f"Hit(id={self.id!r}, distance={self.distance}{ranked})"
 
 
 class Cost(NamedTuple):
@@ -142,6 +147,34 @@ class BatchHits:
     def with_names(self, names: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Self:
         """Return the same hits with ids that `names` gives."""
         return replace(self, names=names)
+
+
+def join_hits(parts: Sequence[BatchHits]) -> BatchHits:
+    """Return the hits of one or more batches, of the same kind of search, as those of one batch; ids are rows."""
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    ranked = [part.embedding_distances for part in parts if part.embedding_distances is not None]
+    costs = [part.costs for part in parts if part.costs is not None]
+    return BatchHits(
+        np.concatenate(([0], np.cumsum(counts))),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+        np.concatenate(ranked) if ranked else None,
+        Costs(
+            np.concatenate([cost.buckets for cost in costs]),
+            np.concatenate([cost.candidates for cost in costs]),
+            np.concatenate([cost.comparisons for cost in costs]),
+        )
+        if costs
+        else None,
+    )
+
+
+def bytes_in_words(n_bytes: int) -> str:
+    """Return a number of bytes as people write it: 1.5 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes} bytes"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -1,4 +1,4 @@
-"""Ids of rows that are more than numbers: what an index shows in place of the numbers of its rows."""
+"""Ids of rows that are not their own numbers, which hits show in place of the numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget import _native
+from hamtarget.search.core import _native
 
 Rows = NDArray[np.int64]
 
@@ -21,10 +21,10 @@ class _Table(NamedTuple):
     ids: NDArray[np.object_]
     """None where none is known."""
     is_known: NDArray[np.bool_]
-    """Whether a row's id is in `ids`; set after it is."""
+    """True where a row's id is in `ids`; set after the id."""
 
     def covering(self, low: int, high: int, first_named: int) -> _Table:
-        """A table that reaches from `low` to `high`, too; with room to spare, so that it rarely grows again."""
+        """Return a table that also reaches from `low` to `high`, with room to spare, so that it rarely grows again."""
         past = self.first + len(self.ids)
         if self.first <= low and high < past:
             return self
@@ -38,7 +38,7 @@ class _Table(NamedTuple):
 
 
 class RowNames:
-    """Ids, strings or integers, of rows from `first_named` up, as far as they are known; others are their own ids.
+    """Ids, strings or integers, of rows from `first_named` up, as far as they are known; other rows are their own ids.
 
     Once known, an id stays. Any number of threads may ask while one adds.
 
@@ -47,17 +47,17 @@ class RowNames:
     """
 
     def __init__(self, first_named: int) -> None:
-        """None is known yet."""
+        """Begin without any id."""
         self._first_named = first_named
         self._table = _Table(first_named, np.empty(0, dtype=object), np.empty(0, dtype=bool))
         self.core = _native.RowNames(first_named)
 
     def know(self, rows: Rows) -> bool:
-        """Whether the ids of all of the rows are known."""
+        """Return True if the ids of all of the rows are known."""
         return self.core.know(rows)
 
     def are_known(self, rows: Rows) -> NDArray[np.bool_]:
-        """Whether the id of each row is known."""
+        """Return, for each row, if its id is known."""
         table = self._table
         places = rows - table.first
         known = rows < self._first_named
@@ -66,7 +66,7 @@ class RowNames:
         return known
 
     def add(self, ids: Mapping[int, Any]) -> None:
-        """Nothing; these ids, by row, are then known."""
+        """Remember these ids, by row."""
         if ids:
             table = self._table.covering(min(ids), max(ids), self._first_named)
             for row, id in ids.items():
@@ -77,7 +77,7 @@ class RowNames:
         self.core.hold(*self._table)
 
     def of(self, rows: Rows) -> NDArray[Any]:
-        """Ids of rows, all of which are known: the rows themselves, or an array of objects if any has a name."""
+        """Return ids of rows, all of which are known: the rows themselves, or an array of objects if any has a name."""
         if not len(rows) or rows.max() < self._first_named:
             return rows
         table = self._table

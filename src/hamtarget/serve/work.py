@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, check_finite, unpack
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import HamtargetError, InputError, ShapeError
 from hamtarget.items import Id, Item
-from hamtarget.search import BatchHits, Costs
+from hamtarget.search import BatchHits
+from hamtarget.search.results import Costs
 from hamtarget.serve import messages
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
@@ -22,7 +23,7 @@ from hamtarget.serve.sampling import Sampler
 from hamtarget.serve.settings import ServiceSettings
 from hamtarget.store import Store
 from hamtarget.store.inputs import embeddings_of
-from hamtarget.store.probing import can_probe, is_made_for_probing
+from hamtarget.store.probing import is_made_for_probing
 
 Input = bytes | list[float]
 """Bytes of an image file, or a vector."""
@@ -108,19 +109,17 @@ class Work:
         self.store = store
         self.sampler = Sampler(store)
         self.pictures = Pictures(settings.image_folders, max_pixels=settings.max_pixels)
-        self.searches: list[messages.Kind] = ["search", "nearest"]
+        self.searches: list[messages.Kind] = ["search", "nearest", "probe"]
         self.advised: messages.Kind = "search"
         self._settings = settings
         self._meters = meters
-        self._encoder: TrainedEncoder | None = None
+        self._encoder: Encoder | None = None
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
         if self.store.has_encoder:
             self._encoder = self.store.encoder
-        if can_probe(self.store):
-            self.searches = [*self.searches, "probe"]
-            self.advised = "probe" if is_made_for_probing(self.store) else "search"
+        self.advised = "probe" if is_made_for_probing(self.store) else "search"
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What keeps a store's items and finds them: a folder, or a PostgreSQL database."""
+"""The agreement between a store and the engine that keeps its items and finds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hamtarget.codes import Codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
@@ -23,16 +23,16 @@ class Changes(Protocol):
     """A transaction that is under way."""
 
     def put(self, batch: Batch) -> None:
-        """Nothing; the items are then part of the transaction, in place of those with the same ids."""
+        """Put items, in place of those with the same ids."""
         ...
 
     def delete(self, ids: list[Id]) -> int:
-        """How many of the ids were there; they are then gone."""
+        """Delete these ids, and return how many of them were there."""
         ...
 
 
 class Backend(Protocol):
-    """All that `Store` needs; `Store` says what each of it means, and checks items and ids before."""
+    """An engine: all that `Store` needs. `Store` says what each call means, and checks items and ids before."""
 
     @property
     def path(self) -> Path | str:
@@ -41,12 +41,12 @@ class Backend(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened for reading only."""
+        """True if it was opened for reading only."""
         ...
 
     @property
     def settings(self) -> Settings:
-        """What the store was made for."""
+        """Settings that the store was created with."""
         ...
 
     @property
@@ -54,32 +54,37 @@ class Backend(Protocol):
         """Number of the last change."""
         ...
 
+    @property
+    def memory(self) -> int:
+        """Bytes of this process that the index takes."""
+        ...
+
     def close(self) -> None:
-        """Nothing; nothing else works after it."""
+        """Close it; nothing else works after that."""
         ...
 
     def compact(self) -> None:
-        """Nothing; what many changes left behind is put in order."""
+        """Put in order what many changes left behind."""
         ...
 
-    def open_encoder(self) -> TrainedEncoder:
-        """The encoder that was saved with the store, which has one."""
+    def open_encoder(self) -> Encoder:
+        """Open the encoder that was saved with the store."""
         ...
 
     def count(self, filter: Filter | None) -> int:
-        """Number of items that pass."""
+        """Return the number of items that pass."""
         ...
 
     def write(self) -> AbstractContextManager[Changes]:
-        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         ...
 
     def get(self, ids: list[Id]) -> list[Item | None]:
-        """The items of these ids."""
+        """Return the items of these ids."""
         ...
 
     def scan(self, filter: Filter | None) -> Iterator[Item]:
-        """All items that pass."""
+        """Yield all items that pass."""
         ...
 
     def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
@@ -99,17 +104,17 @@ class Backend(Protocol):
         ...
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
-        """All pairs within the radius."""
+        """Yield all pairs within the radius."""
         ...
 
     def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
-        """Items that steps within the radius connect."""
+        """Return groups of items that steps within the radius connect."""
         ...
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
-        """What is wrong, if anything."""
+        """Check everything, and report what is wrong."""
         ...
 
     def stats(self) -> StoreStats:
-        """How much there is of everything."""
+        """Return how much there is of everything."""
         ...

@@ -1,4 +1,4 @@
-"""What is to be put: checked, encoded, and as arrays."""
+"""Items that are to be put: checked, encoded, and as arrays."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.items import Id, Item, Payload
-from hamtarget.search import Embeddings
+from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.inputs import encode, many_inputs
 from hamtarget.store.items import check_id, check_ids, shorten
 from hamtarget.store.payloads import payloads_as_json
@@ -37,7 +37,7 @@ class Batch:
     payloads: list[bytes | None] | None
 
     def without_repeats(self) -> Batch:
-        """The same with each id once: the last one counts."""
+        """Return the same with each id once: the last one counts."""
         last = {id: place for place, id in enumerate(self.ids)}
         if len(last) == len(self.ids):
             return self
@@ -52,7 +52,7 @@ class Batch:
 
 def batch_of_rows(
     settings: Settings,
-    encoder: Callable[[], TrainedEncoder],
+    encoder: Callable[[], Encoder],
     ids: Iterable[Id] | NDArray[Any],
     *,
     codes: ArrayLike | None,
@@ -60,7 +60,7 @@ def batch_of_rows(
     embeddings: ArrayLike | None,
     payloads: Sequence[Payload | None] | None,
 ) -> Batch:
-    """Arrays of the caller, checked; `encoder` is called if there are inputs.
+    """Return the caller's arrays, checked; `encoder` is called if there are inputs.
 
     Raises:
         InputError, and its kinds: something is missing, too much, or not what the store keeps.
@@ -70,7 +70,9 @@ def batch_of_rows(
         raise InputError("codes and inputs are both given or both missing; give one of them")
     if codes is None:
         trained = encoder()
-        codes, made = encode(trained, many_inputs(trained, inputs), settings.embeddings if embeddings is None else None)
+        codes, made = encode(
+            trained, many_inputs(trained, inputs, instead="put"), settings.embeddings if embeddings is None else None
+        )
         embeddings = made if embeddings is None else embeddings
     rows = check_codes(codes, settings.n_bits)
     if len(checked) != len(rows):
@@ -83,8 +85,8 @@ def batch_of_rows(
     return Batch(checked, rows, _check_embeddings(settings.embeddings, embeddings, len(rows)), texts)
 
 
-def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], items: Sequence[Item]) -> Batch:
-    """Items, checked; those with inputs are encoded together.
+def batch_of_items(settings: Settings, encoder: Callable[[], Encoder], items: Sequence[Item]) -> Batch:
+    """Return items as arrays, checked; those with inputs are encoded together.
 
     Raises:
         As `batch_of_rows`.
@@ -103,7 +105,7 @@ def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], it
         trained = encoder()
         kind = settings.embeddings if any(embeddings[place] is None for place in places) else None
         inputs = [items[place].input for place in places]
-        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs), kind)
+        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs, instead="put"), kind)
         for made, place in enumerate(places):
             codes[place] = made_codes[made]
             if embeddings[place] is None and made_embeddings is not None:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.progress import Progress
-from hamtarget.search import MultiIndex, Pairs, pairs_within
-from hamtarget.search.pairs import present
+from hamtarget.search.multi import MultiIndex
+from hamtarget.search.pairs import Pairs, pairs_within, present
 
 Rows = NDArray[np.int64]
 
 
 def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Progress | None) -> list[Rows]:
-    """Rows that steps of at most `radius` bits connect: groups of two or more, ascending, by their first row.
+    """Return groups of two or more rows that steps of at most `radius` bits connect, by their first row.
 
     Rows with the same code are one place, so that a million copies of one thing are not a million squared pairs.
     """
@@ -31,7 +31,7 @@ def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Prog
 
 
 def _roots(n_nodes: int, pairs: Iterable[Pairs]) -> Rows:
-    """The same number for all nodes that pairs connect: that of the smallest of them."""
+    """Return, for each node, the smallest node that pairs connect it with."""
     parent = np.arange(n_nodes)
     for left, right, _ in pairs:
         # Each round hangs the larger root of a pair below the smaller one, until both have the same.
@@ -44,7 +44,7 @@ def _roots(n_nodes: int, pairs: Iterable[Pairs]) -> Rows:
 
 
 def _climb(parent: Rows, nodes: Rows) -> Rows:
-    """Roots of the nodes, below which they then hang directly."""
+    """Return the roots of the nodes, and hang the nodes directly below them."""
     roots = parent[nodes]
     while not np.array_equal(above := parent[roots], roots):
         roots = above

@@ -9,15 +9,15 @@ from weakref import WeakSet
 
 
 class Forkable(Protocol):
-    """What wants to know."""
+    """An object that wants to know of forks."""
 
     def after_fork(self) -> None:
-        """Called in the new process."""
+        """Act on the fork; called in the new process."""
         ...
 
 
 class _Told:
-    """All who want to know; the one thing of a process that a fork copies without asking."""
+    """All objects that want to know of forks, once for the process."""
 
     def __init__(self) -> None:
         self._everyone: WeakSet[Forkable] = WeakSet()
@@ -40,5 +40,5 @@ _told = _Told()
 
 
 def tell_of_forks(one: Forkable) -> None:
-    """Nothing; `one.after_fork` will be called in processes that are forked from this one, as long as it lives."""
+    """Call `one.after_fork` in processes that are forked from this one, as long as `one` lives."""
     _told.add(one)

@@ -9,13 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.search import Embeddings, unit_int8
+from hamtarget.search.embeddings import Embeddings
 
 
-def one_input(encoder: TrainedEncoder, query: Any) -> NDArray[Any]:
+def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
     """Return one input (an array, an image path, bytes of an image file, an image of Pillow) as a batch of one.
+
+    Args:
+        encoder: takes the input.
+        query: the input.
+        instead: the call for several inputs.
 
     Raises:
         ShapeError: it is not one input of the encoder.
@@ -29,13 +34,17 @@ def one_input(encoder: TrainedEncoder, query: Any) -> NDArray[Any]:
     if array.shape in (shape, plain):
         return array.reshape(1, *shape)
     raise ShapeError(
-        f"the query has shape {array.shape}; the store's encoder takes {plain}: for several queries, call the method "
-        "with _batch in its name"
+        f"the query has shape {array.shape}; the store's encoder takes {plain}: for several queries, call {instead}"
     )
 
 
-def many_inputs(encoder: TrainedEncoder, inputs: Any) -> NDArray[Any]:
+def many_inputs(encoder: Encoder, inputs: Any, *, instead: str) -> NDArray[Any]:
     """Return a batch of inputs (an array, or a list of what `one_input` takes) as one array that the encoder takes.
+
+    Args:
+        encoder: takes the inputs.
+        inputs: the batch.
+        instead: the call for one input.
 
     Raises:
         ShapeError: they are not a batch of the encoder's inputs.
@@ -46,11 +55,13 @@ def many_inputs(encoder: TrainedEncoder, inputs: Any) -> NDArray[Any]:
         return _read_pictures(list(inputs), shape)
     plain = _plain(shape)
     if _is_picture(inputs):
-        raise ShapeError("inputs are one image; expected a list of them: for one query, call the method without _batch")
+        raise ShapeError(f"inputs are one image; expected a list of them: for one, call {instead}")
     array = _as_array(inputs, shape)
     if array.shape[1:] in (shape, plain) and array.ndim:
         return array.reshape(len(array), *shape)
-    raise ShapeError(f"inputs have shape {array.shape}; the store's encoder takes (rows, *{plain})")
+    raise ShapeError(
+        f"inputs have shape {array.shape}; the store's encoder takes (rows, *{plain}): for one, call {instead}"
+    )
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -65,9 +76,7 @@ def _as_array(inputs: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
 
 
-def encode(
-    encoder: TrainedEncoder, inputs: NDArray[Any], embeddings: Embeddings | None
-) -> tuple[Codes, NDArray[Any] | None]:
+def encode(encoder: Encoder, inputs: NDArray[Any], embeddings: Embeddings | None) -> tuple[Codes, NDArray[Any] | None]:
     """Return codes of the inputs and, where the store keeps embeddings, those of the encoder.
 
     Raises:
@@ -90,11 +99,7 @@ def embeddings_of(logits: NDArray[np.float32], embeddings: Embeddings) -> NDArra
             f"the store keeps embeddings of {embeddings.n_dims} numbers, the encoder makes some of {logits.shape[1]}; "
             "pass the embeddings with the inputs"
         )
-    if embeddings.dtype == "int8":
-        return unit_int8(logits)
-    lengths = np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), np.float32(1e-12))
-    scaled: NDArray[Any] = (logits / lengths).astype(embeddings.dtype)
-    return scaled
+    return embeddings.of_logits(logits)
 
 
 def _is_picture(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Items: what they are, what may be in them, and how they go to a row and back."""
+"""Ids and rows of items: checks of ids, and checksums that every engine writes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ Record = tuple[int, bytes, bytes | None, bytes | None]
 
 
 def check_id(id: object) -> Id:
-    """`id` as a plain string or integer.
+    """Return `id` as a plain string or integer.
 
     Raises:
-        DtypeError: it is neither. InputError: it is too long, out of range, or not text that UTF-8 can hold.
+        DtypeError: it is neither.
+        InputError: it is too long, out of range, or not text that UTF-8 can hold.
     """
     if type(id) is str:
         if len(id) > MAX_ID_BYTES or len(encode_text(id, name="id")) > MAX_ID_BYTES:
@@ -54,7 +55,7 @@ def is_direct(id: Id) -> TypeGuard[int]:
 
 
 def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
-    """All of `ids` as plain strings and integers.
+    """Return all of `ids` as plain strings and integers.
 
     Raises:
         As `check_id`; ShapeError: they are not one after another.
@@ -76,7 +77,7 @@ def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
 
 
 def encode_text(text: str, *, name: str) -> bytes:
-    """`text` as UTF-8.
+    """Return `text` as UTF-8.
 
     Raises:
         InputError: it holds half a surrogate pair.
@@ -88,13 +89,13 @@ def encode_text(text: str, *, name: str) -> bytes:
 
 
 def shorten(value: object) -> str:
-    """How an error names a value that may be of any length."""
+    """Return how an error names a value that may be of any length."""
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int) -> int:
-    """CRC-32 of all that a row holds; codes are of one length, and so are embeddings."""
+    """Return the CRC-32 of all that a row holds; codes are of one length, and so are embeddings."""
     whole = _ROW_AND_CHANGE.pack(row, changed) + code
     if embedding is not None:
         whole += b"e" + embedding
@@ -102,18 +103,18 @@ def row_checksum(row: int, code: bytes, embedding: bytes | None, payload: bytes 
 
 
 def trace_checksum(row: int, changed: int) -> int:
-    """CRC-32 of the trace of a deleted item."""
+    """Return the CRC-32 of the trace of a deleted item."""
     return zlib.crc32(f"{row} {changed}".encode())
 
 
 def name_checksum(row: int, id: Id) -> int:
-    """CRC-32 of an id and its row number."""
+    """Return the CRC-32 of an id and its row number."""
     kind = b"s" if isinstance(id, str) else b"i"
     return zlib.crc32(_ROW.pack(row) + kind + str(id).encode())
 
 
 def byte_rows(array: Codes | NDArray[Any]) -> list[bytes]:
-    """Each row of a (rows, columns) array as bytes."""
+    """Return each row of a (rows, columns) array as bytes."""
     width = array.shape[1] * array.itemsize
     whole = array.tobytes()
     return [whole[start : start + width] for start in range(0, len(whole), width)]

@@ -43,11 +43,11 @@ class LiveIndex:
         index: the rows.
         names: ids of rows, as far as they are known; what is known stays known.
         sequence: number of the last change in it.
-        has_names: whether a row may have an id other than its number.
-        is_saved: whether the database names a file that holds all of it.
-        is_rebuilt: whether it was made from the rows, and not from such a file.
+        has_names: True if a row may have an id other than its number.
+        is_saved: True if the database names a file that holds all of it.
+        is_rebuilt: True if it was made from the rows, and not from such a file.
         version: odd while a change is being made, or was interrupted; other than before when it is done.
-        is_torn: whether an interrupt left it in the middle of a change.
+        is_torn: True if an interrupt left it in the middle of a change.
         lock: held while changes are made.
     """
 
@@ -63,15 +63,15 @@ class LiveIndex:
         self.lock = threading.RLock()
 
     def begin(self) -> None:
-        """Nothing; until `settle`, whoever searches finds out that the index may not be up to date."""
+        """Mark the beginning of a change: until `settle`, searchers see that the index may not be up to date."""
         self.version += 1 - self.version % 2
 
     def settle(self) -> None:
-        """Nothing; the index is up to date, and whoever searched meanwhile knows that it has changed."""
+        """Mark the end of a change: who searched meanwhile sees that the index has changed."""
         self.version += self.version % 2
 
     def apply(self, changes: Sequence[Change], sequence: int) -> None:
-        """Nothing; the changes of one or more whole transactions are then in the index."""
+        """Bring the changes of one or more whole transactions into the index."""
         with self.lock:
             self.begin()
             self.is_torn, self.is_saved = True, False
@@ -85,7 +85,7 @@ class LiveIndex:
             self.settle()
 
     def replace(self, other: LiveIndex) -> None:
-        """Nothing; this is then what `other` was."""
+        """Take over the rows of `other`."""
         with self.lock:
             self.begin()
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names

@@ -1,4 +1,4 @@
-"""Payloads: what may be in them, and how they become JSON."""
+"""Payloads: checks of their content, and their way to JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAYLOADS = {dict, type(None)}
 
 
 def payloads_as_json(payloads: Sequence[Payload | None]) -> list[bytes | None]:
-    """All payloads as JSON in UTF-8: the same as `payload_as_json` of each, several times as fast.
+    """Return all payloads as JSON in UTF-8: as `payload_as_json` does for each, several times as fast.
 
     Raises:
         As `payload_as_json`.
@@ -36,7 +36,7 @@ def payloads_as_json(payloads: Sequence[Payload | None]) -> list[bytes | None]:
 
 
 def _written_at_once(payloads: Sequence[Payload | None]) -> list[bytes | None] | None:
-    """The payloads as JSON, if they are flat and ordinary; None where each needs to be looked at.
+    """Return the payloads as JSON, if they are flat and ordinary; None where each needs to be looked at.
 
     Most of the time of writing a small object is that of starting to write. So all of them are written as one list,
     with a NaN between each two. That NaN is found nowhere else shows that the list falls apart at the right places.
@@ -65,10 +65,11 @@ def _are_plain(objects: list[dict[Any, Any]]) -> bool:
 
 
 def payload_as_json(payload: Payload | None) -> bytes | None:
-    """The payload as JSON in UTF-8.
+    """Return the payload as JSON in UTF-8.
 
     Raises:
-        DtypeError: it is no object, or holds what JSON does not know. NotFiniteError: it holds NaN or infinity.
+        DtypeError: it is no object, or holds what JSON does not know.
+        NotFiniteError: it holds NaN or infinity.
         InputError: it is too long or too deep, or holds half a surrogate pair.
     """
     if payload is None:
@@ -103,7 +104,7 @@ _with_nan = _writer(allow_nan=True).encode
 
 
 def _check_json(value: Any, depth: int) -> None:
-    """Nothing, if every object within has strings for keys: json would make strings of others, silently."""
+    """Check that every object within has strings for keys: json would silently turn others into strings."""
     if depth == 0:
         raise InputError(f"payload is deeper than {MAX_PAYLOAD_DEPTH} levels; flatten it")
     inner = value

@@ -1,12 +1,9 @@
-"""Probing of stores: where it can be done, and with what bounds by default."""
+"""Bounds with which a store is probed by default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from hamtarget.errors import InputError
 from hamtarget.store.store import Store
 
 _LEAST_BUDGET = 1000
@@ -24,15 +21,6 @@ class ProbingDefaults:
 
     budget: int
     radius: int
-
-
-def can_probe(store: Store) -> bool:
-    """Return True if `Store.probe` works: a store in PostgreSQL without an index in memory refuses it."""
-    try:
-        store.probe(logits=np.ones(store.n_bits, dtype=np.float32), budget=1)
-    except InputError:
-        return False
-    return True
 
 
 def is_made_for_probing(store: Store) -> bool:

@@ -1,4 +1,4 @@
-"""What a store gives back."""
+"""Results of a store that are not hits: pairs, sizes, findings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a store holds.
+    """Sizes of a store.
 
     Attributes:
         items: number of items.
         sequence: number of the last change.
         n_bits: bits of a code.
-        radius: what a search without a radius of its own looks within.
+        radius: that of searches that do not name one.
         snapshot_sequence: the last change that the saved index knows of; None where there is no saved index.
         index_bytes: memory that the index takes.
         disk_bytes: bytes of all files of the store.
@@ -42,7 +42,7 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What `verify` found.
+    """Findings of `Store.verify`.
 
     Attributes:
         items: rows that were compared.
@@ -56,5 +56,5 @@ class StoreReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return self.n_problems == 0

@@ -1,4 +1,4 @@
-"""What a store was made for; it never changes."""
+"""Settings of a store: chosen when it is created, and never changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from hamtarget.codes import check_n_bits
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
-from hamtarget.search import Embeddings, MultiIndex
+from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.multi import MultiIndex
 
 Durability = Literal["full", "os"]
-"""What a put waits for: the disk, or the operating system only."""
+"""A put waits for the disk ("full"), or for the operating system only ("os")."""
 
 _CHECKSUM = "checksum"
 # The paper's radius at 64 bits, where neither the caller nor the encoder says another.
@@ -22,15 +23,15 @@ _RADIUS = 2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a store was made for.
+    """Settings of a store, which never change.
 
     Attributes:
         n_bits: bits of a code.
-        radius: what a search without a radius of its own looks within.
+        radius: that of searches that do not name one.
         substrings: number of tables of the index.
-        embeddings: what embeddings are kept with the codes, if any.
-        durability: whether a put waits for the disk ("full") or for the operating system ("os").
-        has_encoder: whether the folder holds an encoder.
+        embeddings: kind of the embeddings that are kept with the codes, if any.
+        durability: a put waits for the disk ("full") or for the operating system ("os").
+        has_encoder: True if an encoder is saved with the store.
     """
 
     n_bits: int
@@ -41,13 +42,13 @@ class Settings:
     has_encoder: bool = False
 
     def as_texts(self) -> dict[str, str]:
-        """Every setting by name, as JSON; and the checksum of all of them."""
+        """Return every setting by name, as JSON, and the checksum of all of them."""
         texts = {name: json.dumps(value) for name, value in asdict(self).items()}
         return {**texts, _CHECKSUM: _checksum(texts)}
 
 
 def settings_of(texts: dict[str, str]) -> Settings:
-    """The settings that `Settings.as_texts` wrote.
+    """Return the settings that `Settings.as_texts` wrote.
 
     Raises:
         CorruptFileError: they are something else.
@@ -72,7 +73,7 @@ def _checksum(texts: dict[str, str]) -> str:
 
 
 def choose_settings(
-    encoder: TrainedEncoder | None,
+    encoder: Encoder | None,
     *,
     n_bits: int | None,
     radius: int | None,
@@ -80,13 +81,13 @@ def choose_settings(
     embeddings: Embeddings | None,
     durability: Durability,
 ) -> Settings:
-    """Settings of a new store: what is not given comes from the encoder.
+    """Return the settings of a new store: what is not given comes from the encoder.
 
     Raises:
         InputError: something is missing, out of range, or contradicts the encoder.
     """
     if encoder is not None:
-        if not isinstance(encoder, TrainedEncoder):
+        if not isinstance(encoder, Encoder):
             raise DtypeError(f"encoder is {encoder!r}; expected one that can be saved and opened again, as HashEncoder")
         if n_bits not in (None, encoder.n_bits):
             raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")

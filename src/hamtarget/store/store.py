@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
-from hamtarget.encoders.protocol import TrainedEncoder
-from hamtarget.errors import InputError
+from hamtarget.encoders.protocol import Encoder
+from hamtarget.errors import ClosedError, HamtargetError, InputError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
@@ -28,7 +28,7 @@ from hamtarget.search.requests import (
     one_embedding,
     one_row_of_logits,
 )
-from hamtarget.search.results import BatchHits, Hits
+from hamtarget.search.results import BatchHits, Hits, bytes_in_words
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
@@ -47,18 +47,31 @@ _ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both m
 
 
 class Store:
-    """Items (id, code, embedding, payload) that survive crashes, and the index that finds them.
+    """A durable collection of items (id, code, embedding, payload), found by the distance of their codes.
 
-    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. They are in a folder, or in a
-    database: `postgresql://user@host/database?store=name` (docs/postgresql.md). In a folder, one process writes at a
+    Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. A store is a folder, or lives in a
+    database: `postgresql://user@host/database?store=name` (docs/postgresql.md). One process writes to a folder at a
     time; any number of others read, and see each change once it is committed. Within a process, any number of threads
     may read while one writes. In a database, any number of processes may write, one after another.
+
+    Example:
+        >>> import numpy as np
+        >>> codes = np.array([[0] * 8, [1] + [0] * 7, [255] * 8], dtype=np.uint8)
+        >>> store = Store.create("catalogue", n_bits=64, radius=2)
+        >>> store.put_rows(["a.jpg", "b.jpg", "c.jpg"], codes=codes, payloads=[{"year": 2023}, {"year": 2024}, None])
+        >>> store.search(code=codes[0])
+        Hits(2 hits: Hit(id='a.jpg', distance=0), Hit(id='b.jpg', distance=1))
+        >>> store.search(code=codes[0], filter={"year": 2024})
+        Hits(1 hit: Hit(id='b.jpg', distance=1))
+        >>> store
+        Store('catalogue', items=3, n_bits=64, radius=2, substrings=3, memory=...)
+        >>> store.close()
     """
 
     def __init__(self, engine: Backend) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: TrainedEncoder | None = None
+        self._encoder: Encoder | None = None
         kept = engine.settings
         self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
 
@@ -67,29 +80,31 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: TrainedEncoder | None = None,
+        encoder: Encoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
         embeddings: Embeddings | None = None,
         durability: Durability = "full",
     ) -> Self:
-        """A new, empty store, open for writing.
+        """Create an empty store, and open it for writing.
 
         Args:
             path: a folder that is not there yet, or is empty; or an address whose schema is so.
-            encoder: what turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
+            encoder: turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
-            radius: what a search without a radius of its own looks within; the encoder's by default, or 2.
+            radius: that of searches that do not name one; the encoder's by default, or 2.
             substrings: number of tables of the index; radius + 1 by default.
-            embeddings: what embeddings are kept with the codes; none by default.
+            embeddings: kind of the embeddings that are kept with the codes; none by default.
             durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
                 reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
                 the last puts, never the order of them or the store. For PostgreSQL see docs/postgresql.md.
 
         Raises:
-            FileError: the folder is not empty. InputError: a setting is missing or out of range.
-            ServerError, PrivilegeError: the database cannot be reached, or refuses. MissingExtraError: no psycopg.
+            FileError: the folder is not empty.
+            InputError: a setting is missing or out of range.
+            ServerError, PrivilegeError: the database cannot be reached, or refuses.
+            MissingExtraError: no psycopg.
         """
         settings = choose_settings(
             encoder,
@@ -111,17 +126,20 @@ class Store:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
-        """The store in a folder, or at an address.
+        """Open the store in a folder, or at an address.
 
         Args:
             path: where `create` made it.
-            read_only: whether it is opened for reading only: any number of processes may, while one writes.
+            read_only: if True, it is opened for reading only: any number of processes may, while one writes.
             progress: called with rows done and all rows, if the index must be built from the rows.
 
         Raises:
-            FileError: there is no store. LockedError: another process is writing it.
-            CorruptFileError: the database is damaged. UnsupportedFileError: a later version wrote it.
-            ReadOnlyError: the folder cannot be written. ServerError, PrivilegeError, MissingExtraError: as `create`.
+            FileError: there is no store.
+            LockedError: another process is writing it.
+            CorruptFileError: the database is damaged.
+            UnsupportedFileError: a later version wrote it.
+            ReadOnlyError: the folder cannot be written.
+            ServerError, PrivilegeError, MissingExtraError: as `create`.
         """
         if is_address(path):
             from hamtarget.store.postgres.engine import PostgresEngine
@@ -136,8 +154,29 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Nothing; the index is saved if it has changed, and another process may write. Closing twice is fine."""
+        """Close the store, so that another process may write. The index is saved if it has changed.
+
+        Closing twice is fine.
+        """
         self._engine.close()
+
+    def __repr__(self) -> str:
+        """Return path, items, bits, radius, substrings and memory in a line."""
+        try:
+            state = f"items={len(self):,}"
+            end = f", memory={bytes_in_words(self.memory)}" if self.memory else ""
+        except ClosedError:
+            state, end = "closed", ""
+        except HamtargetError as error:
+            state, end = f"not readable now ({type(error).__name__})", ""
+        kept = self._engine.settings
+        what = f"n_bits={kept.n_bits}, radius={kept.radius}, substrings={kept.substrings}"
+        return f"Store({str(self.path)!r}, {state}, {what}{end})"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of this process that the index takes; 0 for a store in PostgreSQL, which has none in memory."""
+        return self._engine.memory
 
     @property
     def path(self) -> Path | str:
@@ -146,7 +185,7 @@ class Store:
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened for reading only."""
+        """True if it was opened for reading only."""
         return self._engine.read_only
 
     @property
@@ -156,7 +195,7 @@ class Store:
 
     @property
     def radius(self) -> int:
-        """What a search without a radius of its own looks within."""
+        """Radius of searches that do not name one."""
         return self._engine.settings.radius
 
     @property
@@ -166,16 +205,16 @@ class Store:
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """What embeddings are kept with the codes, if any."""
+        """Kind of the embeddings that are kept with the codes, if any."""
         return self._engine.settings.embeddings
 
     @property
     def has_encoder(self) -> bool:
-        """Whether the store holds an encoder, and takes inputs."""
+        """True if the store holds an encoder, and takes inputs."""
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> TrainedEncoder:
+    def encoder(self) -> Encoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:
@@ -193,11 +232,11 @@ class Store:
         return self._engine.sequence
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
         return self._engine.count(None)
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is an item of this id."""
+        """Return True if there is an item of this id."""
         try:
             wanted = check_id(id)
         except InputError:
@@ -205,17 +244,21 @@ class Store:
         return self.get([wanted])[0] is not None
 
     def count(self, filter: Filter | None = None) -> int:
-        """Number of items, or of those that pass a filter."""
+        """Return the number of items, or of those that pass a filter."""
         return self._engine.count(filter)
 
     def put(self, items: Iterable[Item]) -> int:
-        """How many items were given; they are then on disk, in place of those with the same ids, or none of them is.
+        """Put items, in place of those with the same ids: all of them are then on disk, or none.
 
-        All of them are one transaction: give an endless stream in batches. Of an id that is there twice, the last
+        All of them are one transaction: give an endless stream in batches. Of an id that is given twice, the last
         item counts.
 
+        Returns:
+            How many items were given.
+
         Raises:
-            InputError, and its kinds: an item is not what the store keeps. WriteError: the disk is full or fails.
+            InputError, and its kinds: an item is not what the store keeps.
+            WriteError: the disk is full or fails.
             ReadOnlyError: the store was opened for reading.
         """
         n_items = 0
@@ -235,12 +278,12 @@ class Store:
         embeddings: ArrayLike | None = None,
         payloads: Sequence[Payload | None] | None = None,
     ) -> None:
-        """The same as `put`, for arrays: faster.
+        """Put items that are given as arrays; this is faster than `put`.
 
         Args:
             ids: (rows,) of strings or integers.
             codes: (rows, n_bits / 8) of packed uint8, or else
-            inputs: what the store's encoder takes, a batch of them.
+            inputs: a batch of inputs of the store's encoder.
             embeddings: (rows, n_dims), where the store keeps embeddings; those of the encoder by default.
             payloads: a JSON object or None for each row.
 
@@ -260,7 +303,7 @@ class Store:
             writing.put(batch)
 
     def delete(self, ids: Iterable[Id] | NDArray[Any]) -> int:
-        """How many of the ids were there; they are then gone, on disk too.
+        """Delete the items of these ids, and return how many of the ids were there.
 
         Raises:
             As `put`.
@@ -271,7 +314,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A block whose puts and deletes are all committed at its end, or none if anything is raised in it.
+        """Begin a block whose puts and deletes are all committed at its end, or none if anything is raised in it.
 
         Searches and `get` see the changes once they are committed, also in the thread that makes them. Other threads
         that write wait. A transaction within a transaction is part of it.
@@ -280,7 +323,7 @@ class Store:
             yield
 
     def get(self, ids: Iterable[Id] | NDArray[Any]) -> list[Item | None]:
-        """The items of these ids, None for those that are not there.
+        """Return the items of these ids, None for those that are not there.
 
         Raises:
             CorruptFileError: an item is damaged.
@@ -288,11 +331,11 @@ class Store:
         return self._engine.get(check_ids(ids))
 
     def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
-        """The payloads of these ids, such as those of hits; None for those that have none or are not there."""
+        """Return the payloads of these ids, such as those of hits; None where there is no payload or no item."""
         return [None if item is None else item.payload for item in self.get(ids)]
 
     def scan(self, filter: Filter | None = None) -> Iterator[Item]:
-        """All items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
+        """Yield all items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
 
         Raises:
             CorruptFileError: an item is damaged.
@@ -313,6 +356,13 @@ class Store:
     ) -> Hits:
         """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
 
+        Example:
+            >>> import numpy as np
+            >>> with Store.create("pictures", n_bits=64, radius=2) as store:
+            ...     store.put_rows([1, "two"], codes=np.zeros((2, 8), dtype=np.uint8))
+            ...     store.search(code=np.zeros(8, dtype=np.uint8), limit=1, cost=True).cost
+            Cost(buckets=0, candidates=2, comparisons=0)
+
         Args:
             query: one input that the encoder takes, or else
             code: packed uint8, (n_bits / 8,). For several queries see `search_batch`.
@@ -331,14 +381,18 @@ class Store:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
         if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank)
+            code, embedding = self._encode_one(query, code, embedding, rerank, instead="search_batch")
         elif code is None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         if embedding is not None:
             embedding = one_embedding(embedding)
         requests = self._requests
         request = requests.search(
-            one_code(code, requests.n_bits), radius, limit=limit, rerank=rerank, embedding=embedding
+            one_code(code, requests.n_bits, instead="search_batch"),
+            radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=embedding,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -371,7 +425,7 @@ class Store:
         Raises:
             As `search`.
         """
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
@@ -386,13 +440,24 @@ class Store:
         embedding: ArrayLike | None = None,
         cost: bool = False,
     ) -> Hits:
-        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`."""
+        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`.
+
+        Example:
+            >>> import numpy as np
+            >>> with Store.create("near", n_bits=64) as store:
+            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            ...     store.nearest(code=np.zeros(8, dtype=np.uint8), k=2)
+            Hits(2 hits: Hit(id='a', distance=0), Hit(id='b', distance=3))
+        """
         if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank)
+            code, embedding = self._encode_one(query, code, embedding, rerank, instead="nearest_batch")
         elif code is None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         request = self._requests.nearest(
-            one_code(code, self._requests.n_bits), k, rerank=rerank, embedding=one_embedding(embedding)
+            one_code(code, self._requests.n_bits, instead="nearest_batch"),
+            k,
+            rerank=rerank,
+            embedding=one_embedding(embedding),
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -409,7 +474,7 @@ class Store:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`."""
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank)
+        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
@@ -429,6 +494,13 @@ class Store:
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
 
+        Example:
+            >>> import numpy as np
+            >>> with Store.create("likely", n_bits=64, radius=2) as store:
+            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
+            ...     [hit.id for hit in store.probe(logits=np.full(64, -1.0), budget=100, radius=63)]
+            ['a', 'b']
+
         Args:
             query: one input that the encoder takes, or else
             logits: of the query, (n_bits,). For several queries see `probe_batch`.
@@ -442,13 +514,13 @@ class Store:
             cost: as in `search`.
 
         Raises:
-            InputError, and its kinds: as `search`; also where the store is in PostgreSQL and has no index in memory.
+            As `search`.
         """
         if (query is None) == (logits is None):
             raise InputError(_ONE_OF_BOTH.format("logits"))
         vectors = one_embedding(embedding)
         if logits is None:
-            made = self.encoder.logits(one_input(self.encoder, query))
+            made = self.encoder.logits(one_input(self.encoder, query, instead="probe_batch"))
             vectors = self._own_embedding(made, rerank) if vectors is None else vectors
         else:
             made = one_row_of_logits(logits, self.n_bits)
@@ -476,7 +548,7 @@ class Store:
         if (queries is None) == (logits is None):
             raise InputError(_ONE_OF_BOTH.format("logits"))
         if logits is None:
-            made = self.encoder.logits(many_inputs(self.encoder, queries))
+            made = self.encoder.logits(many_inputs(self.encoder, queries, instead="probe"))
             embedding = self._own_embedding(made, rerank) if embedding is None else embedding
         else:
             made = many_rows_of_logits(logits, self.n_bits)
@@ -504,10 +576,10 @@ class Store:
     def near_duplicates(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> Iterator[Pair]:
-        """All pairs of items within `radius` bits of each other, each once.
+        """Yield all pairs of items within `radius` bits of each other, each once, in the order of `a`.
 
-        They come in the order of `a`; items that are changed during the iteration are seen as they were or as they
-        are. `progress` is called with items done and all items.
+        Items that are changed during the iteration are seen as they were or as they are. `progress` is called with
+        items done and all items.
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
         return self._engine.pairs(within, threads=threads, progress=progress)
@@ -515,45 +587,45 @@ class Store:
     def duplicate_groups(
         self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
     ) -> list[list[Id]]:
-        """Groups of two or more items, each connected with the others by steps of at most `radius` bits."""
+        """Return groups of two or more items that are connected by steps of at most `radius` bits."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
         return self._engine.groups(within, threads=threads, progress=progress)
 
     def compact(self) -> None:
-        """Nothing; the index is one piece and is saved, and space of deleted items is given back to the disk.
+        """Save the index as one piece, and give the space of deleted items back to the disk.
 
         Changes keep the store in good order by themselves; this is for the end of many changes.
         """
         self._engine.compact()
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
-        """What is wrong, if anything: SQLite's own check, every row's checksum, every row against the index."""
+        """Check the database, the checksum of every row, and every row against the index; report what is wrong."""
         return self._engine.verify(progress=progress)
 
     def stats(self) -> StoreStats:
-        """How much there is of everything."""
+        """Return how much there is of everything."""
         return self._engine.stats()
 
     def _encode_one(
-        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
     ) -> tuple[ArrayLike, ArrayLike | None]:
         """Return the code of a query and, if hits are to be re-ranked, its embedding."""
         if code is not None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         kind = None if rerank is None or embedding is not None else self.embeddings
-        codes, made = encode(self.encoder, one_input(self.encoder, query), kind)
+        codes, made = encode(self.encoder, one_input(self.encoder, query, instead=instead), kind)
         return codes[0], embedding if made is None else made[0]
 
     def _encode_many(
-        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None
+        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
     ) -> tuple[Codes, ArrayLike | None]:
         """Return the codes of a batch of queries and, if hits are to be re-ranked, their embeddings."""
         if (queries is None) == (codes is None):
             raise InputError(_ONE_OF_BOTH.format("codes"))
         if codes is not None:
-            return many_codes(codes, self.n_bits), embedding
+            return many_codes(codes, self.n_bits, instead=instead), embedding
         kind = None if rerank is None or embedding is not None else self.embeddings
-        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries), kind)
+        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries, instead=instead), kind)
         return made_codes, embedding if made is None else made
 
     def _own_embedding(self, logits: NDArray[np.float32], rerank: int | None) -> NDArray[Any] | None:

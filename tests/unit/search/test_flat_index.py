@@ -220,4 +220,5 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delattr(hamtarget, "_native")
     monkeypatch.setitem(sys.modules, "hamtarget._native", None)
     with pytest.raises(MissingExtraError, match="pip install"):
-        importlib.import_module("hamtarget.search")
+        _ = importlib.import_module("hamtarget.search").MultiIndex
+    assert importlib.import_module("hamtarget.search.planning").recommended_radius(10**6, 64) == 2

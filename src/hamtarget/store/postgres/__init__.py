@@ -1,5 +1,1 @@
 """Stores in PostgreSQL: the same items and answers as in a folder, in tables that any number of machines share."""
-
-from hamtarget.store.postgres.mirror import Mirror
-
-__all__ = ["Mirror"]

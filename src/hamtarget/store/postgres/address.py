@@ -17,7 +17,7 @@ _MAX_NAME_BYTES = 63
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is.
+    """The address of a store.
 
     Attributes:
         conninfo: what libpq takes, its password included.
@@ -39,12 +39,12 @@ class Address:
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` names a database, and no folder."""
+    """Return True if `path` names a database and not a folder."""
     return isinstance(path, str) and path.partition("://")[0] in _SCHEMES and "://" in path
 
 
 def parse_address(text: str) -> Address:
-    """The parts of `postgresql://user:password@host:port/database?store=name`.
+    """Return the parts of `postgresql://user:password@host:port/database?store=name`.
 
     Everything but `store` is libpq's own, as `host` for a socket's folder or `sslmode`; `store` is "hamtarget" by
     default.

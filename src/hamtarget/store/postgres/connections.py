@@ -62,7 +62,7 @@ _KINDS: dict[str, tuple[type[HamtargetError], str]] = {
 
 
 def load_psycopg() -> Any:
-    """The module psycopg.
+    """Import psycopg.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -78,7 +78,7 @@ def load_psycopg() -> Any:
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Errors of psycopg within become those of `hamtarget.errors`."""
+    """Turn errors of psycopg within the block into those of `hamtarget.errors`."""
     psycopg = load_psycopg()
     try:
         yield
@@ -104,7 +104,7 @@ def _in_our_words(error: Any, address: Address) -> HamtargetError:
 
 
 def _is_broken(error: Any) -> bool:
-    """Whether the connection is gone: the server ended it (class 57), or could not say why."""
+    """Return True if the connection is gone: the server ended it (class 57), or could not say why."""
     if not isinstance(error, load_psycopg().OperationalError | load_psycopg().InterfaceError):
         return False
     return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
@@ -118,15 +118,16 @@ class Connections:
     """Connections to one store: a few that threads take in turns, and others for long work."""
 
     def __init__(self, address: Address, *, read_only: bool, asynchronous: bool) -> None:
-        """Connections, the first of which has been made.
+        """Make the first connection.
 
         Args:
             address: of the store.
-            read_only: whether they may only read.
-            asynchronous: whether a commit need not wait for the server's disk.
+            read_only: if True, they may only read.
+            asynchronous: if True, a commit does not wait for the server's disk.
 
         Raises:
-            ServerError: the server cannot be reached. PrivilegeError: it does not let this user in.
+            ServerError: the server cannot be reached.
+            PrivilegeError: it does not let this user in.
         """
         self._psycopg = load_psycopg()
         self.address = address
@@ -166,16 +167,16 @@ class Connections:
         connection.execute(f"SELECT {chosen}", list(self._settings.values()))
 
     def one(self, *, anew: bool = False) -> Loan:
-        """A connection that nobody else uses meanwhile, in a `with` block; outside of any transaction.
+        """Lend a connection that nobody else uses meanwhile, for a `with` block; outside of any transaction.
 
         Args:
-            anew: whether it is to be a new one, because one has turned out to be broken, and the others are as old.
+            anew: if True, a new one is made: one has turned out to be broken, and the others are as old.
         """
         return self._pool.lend(anew=anew)
 
     @contextmanager
     def own(self) -> Iterator[Connection]:
-        """A connection beside the shared ones, for work whose end is not in sight."""
+        """Open a connection beside the shared ones, for work that may take long."""
         connection = self._connect()
         try:
             yield connection
@@ -183,7 +184,7 @@ class Connections:
             connection.close()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """What `work` gives, which only reads: it is done again if the connection turns out to be broken."""
+        """Return what `work` returns, which only reads: it is done again if the connection turns out to be broken."""
         try:
             with self.one() as connection:
                 return work(connection)
@@ -195,7 +196,7 @@ class Connections:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A connection in a transaction: committed at the end, or rolled back if anything is raised.
+        """Begin a transaction on a connection: it is committed at the end, or rolled back if anything is raised.
 
         Raises:
             ServerError: among others, if the server broke off during the commit.
@@ -237,13 +238,13 @@ class Connections:
                 ) from error
 
     def close(self) -> None:
-        """Nothing; those in use are closed when they come back."""
+        """Close the connections; those in use are closed when they come back."""
         self._pool.close()
 
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[None]:
-    """A transaction that only reads, and sees everything as it was at its beginning."""
+    """Begin a transaction that only reads, and sees everything as it was at its beginning."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         yield

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
@@ -23,15 +24,16 @@ from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
-from hamtarget.search.results import BatchHits, Costs, Hits
+from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.finding import Finder, Found, read_n_items
+from hamtarget.store.postgres.finding import Finder, Found, id_array, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
+from hamtarget.store.postgres.probing import Probed, probe
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
     ITEM_TABLES,
@@ -59,8 +61,8 @@ _KEPT_CHANGES = 10_000
 _PAGES_SHARE = 20
 
 
-def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
-    """Nothing; the address then is that of an empty store.
+def create_in_database(text: str, settings: Settings, encoder: Encoder | None) -> None:
+    """Create an empty store at an address.
 
     Raises:
         FileError: there is something already. ServerError, and its kind: the server cannot be reached, or refuses.
@@ -75,7 +77,7 @@ def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | 
         connections.close()
 
 
-def _encoder_files(encoder: TrainedEncoder) -> dict[str, bytes]:
+def _encoder_files(encoder: Encoder) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "encoder"
         encoder.save(place)
@@ -84,16 +86,16 @@ def _encoder_files(encoder: TrainedEncoder) -> dict[str, bytes]:
 
 
 class PostgresEngine:
-    """A `Backend` in a PostgreSQL database.
+    """A store in a PostgreSQL database, held open.
 
     Attributes:
         address: where the store is.
-        read_only: whether it was opened for reading only.
-        settings: what the store was made for.
+        read_only: True if it was opened for reading only.
+        settings: those that the store was created with.
     """
 
     def __init__(self, text: str, *, read_only: bool) -> None:
-        """The store at an address.
+        """Open the store at an address.
 
         Raises:
             FileError: there is no store. ServerError, and its kind: the server cannot be reached, or refuses.
@@ -124,7 +126,7 @@ class PostgresEngine:
         return str(self.address)
 
     def close(self) -> None:
-        """Nothing; the connections are closed."""
+        """Close the connections."""
         if self._unusable:
             return
         with self._write_lock:
@@ -135,13 +137,13 @@ class PostgresEngine:
                 shutil.rmtree(self._encoder_folder, ignore_errors=True)
 
     def after_fork(self) -> None:
-        """Nothing; in a process that was forked from this one, the store cannot be used."""
+        """Make the store unusable in a process that was forked from this one."""
         self._unusable = self._unusable or (
             "was opened by the process that this one was forked from; open the store again"
         )
 
     def check_open(self) -> None:
-        """Nothing, if the store is open and was opened by this process.
+        """Check that the store is open and was opened by this process.
 
         Raises:
             ClosedError: it is not.
@@ -150,12 +152,17 @@ class PostgresEngine:
             raise ClosedError(f"{self.address} {self._unusable}")
 
     @property
+    def memory(self) -> int:
+        """0, because the index is the server's."""
+        return 0
+
+    @property
     def sequence(self) -> int:
         """Number of the last change."""
         return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
 
-    def open_encoder(self) -> TrainedEncoder:
-        """The encoder that was saved with the store."""
+    def open_encoder(self) -> Encoder:
+        """Open the encoder that was saved with the store."""
         files = self._read(lambda connection: connection.execute("SELECT name, content FROM encoder").fetchall())
         if self._encoder_folder is None:
             self._encoder_folder = tempfile.mkdtemp(prefix="hamtarget-encoder-")
@@ -172,7 +179,7 @@ class PostgresEngine:
         return open_encoder(folder)
 
     def count(self, filter: Filter | None) -> int:
-        """Number of items that pass."""
+        """Return the number of items that pass."""
         if not filter:
             return self._read(read_n_items)
         condition, parameters = where(filter, 1)
@@ -180,7 +187,7 @@ class PostgresEngine:
         return int(self._read(lambda connection: connection.execute(sql, parameters).fetchall())[0][0])
 
     def get(self, ids: list[Id]) -> list[Item | None]:
-        """The items of these ids."""
+        """Return the items of these ids."""
         rows = [id for id in ids if is_direct(id)]
         names = [name_of(id) for id in ids if not is_direct(id)]
         sql = f"""
@@ -195,7 +202,7 @@ class PostgresEngine:
         return [found.get(id) for id in ids]
 
     def scan(self, filter: Filter | None) -> Iterator[Item]:
-        """All items that pass."""
+        """Yield all items that pass."""
         self.check_open()
         condition, parameters = where(filter or {}, 1)
         sql = f"SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE {condition} ORDER BY i.row"
@@ -209,7 +216,7 @@ class PostgresEngine:
 
     @contextmanager
     def write(self) -> Iterator[PostgresWriting]:
-        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         self._check_writable()
         with self._write_lock:
             self.check_open()
@@ -239,17 +246,10 @@ class PostgresEngine:
         return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries.
-
-        Raises:
-            InputError: the request is a probe.
-        """
+        """Return the hits of a request for any number of queries."""
         check_count(threads, name="threads")
         if request.logits is not None:
-            raise InputError(
-                f"{self.address} has no index in memory whose buckets could be probed; search it, ask for the nearest, "
-                "or probe a Mirror of it"
-            )
+            return self._probe(request, filter, cost=cost)
 
         def find(connection: Connection) -> Found:
             return self._finder.find(connection, request, filter, cost=cost)
@@ -270,6 +270,41 @@ class PostgresEngine:
             return hits
         comparisons = np.zeros(len(hits), dtype=np.int64) if hits.costs is None else hits.costs.comparisons
         return hits.with_costs(Costs(found.work.buckets, found.work.candidates, comparisons))
+
+    def _probe(self, request: Request, filter: Filter | None, *, cost: bool) -> BatchHits:
+        """Return the hits of a probe for any number of queries."""
+
+        def probe_all(connection: Connection) -> BatchHits:
+            if not len(request.codes):
+                return self._new_index().find_batch(request, cost=cost)
+            n_items = read_n_items(connection)
+            parts = [
+                self._probe_one(connection, request.of(number), filter, n_items) for number in range(len(request.codes))
+            ]
+            hits = join_hits(parts)
+            named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
+            return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
+
+        hits = self._read_snapshot(probe_all)
+        return hits if cost else hits.with_costs(None)
+
+    def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> BatchHits:
+        """Return the hits of one query among the rows that its budget leads to, ranked by an index of these."""
+        if request.budget >= n_items:
+            # So much finds exactly what a search does.
+            found = self._finder.find(connection, request._replace(logits=None), None, cost=True)
+            probed = Probed(np.unique(found.rows), *found.total_work())
+        else:
+            probed = probe(connection, self.settings, request, n_items)
+        condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
+        if filter:
+            passing, parameters = where(filter, 1)
+            rows = connection.execute(f"SELECT row FROM items WHERE {condition} AND {passing}", parameters).fetchall()
+            condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
+        index = self._index_of(connection, condition)
+        hits = index.find_batch(request._replace(budget=max(request.budget, len(index))), cost=True)
+        comparisons = np.zeros(1, dtype=np.int64) if hits.costs is None else hits.costs.comparisons
+        return hits.with_costs(Costs(np.array([probed.buckets]), np.array([probed.candidates]), comparisons))
 
     def sample_codes(self, n: int, seed: int) -> Codes:
         """Return codes of `n` items drawn at random, or of all."""
@@ -295,7 +330,7 @@ class PostgresEngine:
         return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
 
     def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
-        """All pairs within the radius."""
+        """Yield all pairs within the radius."""
         index = self._read_snapshot(self._index_of)
         for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress):
             ids = self._ids_of(np.concatenate((a, b)))
@@ -304,7 +339,7 @@ class PostgresEngine:
                     yield Pair(ids[row_a], ids[row_b], distance)
 
     def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
-        """Items that steps within the radius connect."""
+        """Return groups of items that steps within the radius connect."""
         index = self._read_snapshot(self._index_of)
         groups = close_groups(index, radius, threads=threads, progress=progress)
         if not groups:
@@ -314,7 +349,7 @@ class PostgresEngine:
         return [group for group in named if len(group) > 1]
 
     def compact(self) -> None:
-        """Nothing; searches need not look into the table itself, and old traces of deleted items are gone."""
+        """Vacuum the tables, so that searches need only the B-trees, and remove old traces of deleted items."""
         self._check_writable()
         with self._write_lock:
             self._check_between_transactions("compact")
@@ -328,11 +363,11 @@ class PostgresEngine:
                     connection.execute(f"VACUUM (ANALYZE) {table}")
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
-        """What is wrong, if anything."""
+        """Check the tables against each other, and report what is wrong."""
         return self._read_snapshot(lambda connection: inspect(connection, self.settings, progress=progress))
 
     def stats(self) -> StoreStats:
-        """How much there is of everything."""
+        """Return how much there is of everything."""
         return self._read(lambda connection: measure(connection, self.settings))
 
     def _new_index(self) -> MultiIndex:
@@ -340,14 +375,14 @@ class PostgresEngine:
         return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
 
     def _index_of(self, connection: Connection, condition: str = "TRUE") -> MultiIndex:
-        """An index of all rows, or of those that meet a condition."""
+        """Return an index of all rows, or of those that meet a condition."""
         index = self._new_index()
         for put in copy_out(connection, self.settings, condition):
             index.add(put.rows, put.codes, put.embeddings)
         return index
 
     def _ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
-        """Ids by row, without those that have been deleted and had names."""
+        """Return ids by row, without those that have been deleted and had names."""
         distinct = np.unique(rows).tolist()
         named = [row for row in distinct if row >= FIRST_NAMED_ROW]
         found: dict[int, Id] = {row: row for row in distinct if row < FIRST_NAMED_ROW}

@@ -15,7 +15,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def fields_of(payload: bytes) -> bytes:
-    """The top-level strings, numbers, booleans and nulls of a payload as JSON, for the column `fields`."""
+    """Return the top-level strings, numbers, booleans and nulls of a payload as JSON, for the column `fields`."""
     found = json.loads(payload)
     return _to_json(
         {_escaped(name): _comparable(value) for name, value in found.items() if not isinstance(value, dict | list)}
@@ -23,10 +23,11 @@ def fields_of(payload: bytes) -> bytes:
 
 
 def where(filter: Filter, first: int) -> tuple[str, list[str]]:
-    """A condition of SQL on the column `fields`, with parameters from number `first` on, and these.
+    """Return a condition of SQL on the column `fields`, with parameters from number `first` on, and the parameters.
 
     Raises:
-        InputError: a field's name cannot be looked up. DtypeError: a value is neither a scalar nor a `Range`.
+        InputError: a field's name cannot be looked up.
+        DtypeError: a value is neither a scalar nor a `Range`.
     """
     equal: dict[str, Any] = {}
     conditions: list[str] = []
@@ -62,7 +63,7 @@ def _escaped(text: str) -> str:
 
 
 def _comparable(value: Any) -> Any:
-    """`value` so that numeric and jsonb compare it as Python does.
+    """Return `value` so that numeric and jsonb compare it as Python does.
 
     The shortest decimals of two floats are in the order of the floats, and between the same integers; but those of a
     large float are not the digits of the integer that it is.

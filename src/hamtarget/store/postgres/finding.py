@@ -1,4 +1,4 @@
-"""Searches in PostgreSQL: which rows are near, and what these are as hits."""
+"""Searches in PostgreSQL: the rows that are near, and these as hits."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Found:
     work: WorkCount | None = None
 
     def of(self, numbers: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Found:
-        """What was found for the chosen ones of the queries, whose true numbers are these."""
+        """Return what was found for the chosen ones of the queries, whose true numbers are these."""
         here = chosen[self.queries]
         return Found(numbers[self.queries[here]], self.rows[here], self.distances[here], self.ids)
 
     def hits(self, n_queries: int, limit: int | None) -> BatchHits:
-        """Hits of a batch of queries, nearest first."""
+        """Return hits of a batch of queries, nearest first."""
         order = self._order(n_queries)
         counts = np.bincount(self.queries, minlength=n_queries)
         if limit is not None:
@@ -88,7 +88,7 @@ class Found:
         return BatchHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
 
     def _order(self, n_queries: int) -> NDArray[np.int64]:
-        """Places of the hits in the order of queries, distances and rows."""
+        """Return places of the hits in the order of queries, distances and rows."""
         if not len(self.rows):
             return np.empty(0, dtype=np.int64)
         first, last = int(self.rows.min()), int(self.rows.max())
@@ -99,26 +99,26 @@ class Found:
         return np.argsort((self.queries * (MAX_BITS + 1) + self.distances) * span + (self.rows - first))
 
     def names(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Ids of rows that are among these."""
-        if not len(rows) or rows.max() < FIRST_NAMED_ROW:
-            return rows
-        found = np.empty(len(rows), dtype=object)
-        found[:] = [row if row < FIRST_NAMED_ROW else self.ids[row] for row in rows.tolist()]
-        return found
+        """Return ids of rows that are among these."""
+        return id_array(self.ids, rows)
+
+    def total_work(self) -> tuple[int, int]:
+        """Return buckets and candidates of all queries; 0 if they were not counted."""
+        return (0, 0) if self.work is None else (int(self.work.buckets.sum()), int(self.work.candidates.sum()))
 
 
 class Finder:
     """Searches of one store."""
 
     def __init__(self, settings: Settings) -> None:
-        """Searches of a store that was made for `settings`."""
+        """Prepare searches of a store with these settings."""
         self._settings = settings
         self._searches: dict[tuple[int, bool], OneCodeSearch] = {}
         # Once a hit has turned out to have a name, names are read with the hits.
         self._has_names = False
 
     def near_one(self, connection: Connection, code: Codes, radius: int, limit: int | None) -> Hits | None:
-        """Hits of one query, the fastest way; None where it does not lead there, and `within` does."""
+        """Return hits of one query, the fastest way; None where the server refuses it, and `find` must ask."""
         if radius >= self._settings.substrings:
             return None
         has_names = self._has_names
@@ -227,14 +227,23 @@ class Finder:
         return found
 
 
+def id_array(ids: dict[int, Id], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the ids of rows: the rows themselves, or an array of objects if any of them has a name in `ids`."""
+    if not len(rows) or rows.max() < FIRST_NAMED_ROW:
+        return rows
+    found = np.empty(len(rows), dtype=object)
+    found[:] = [row if row < FIRST_NAMED_ROW else ids[row] for row in rows.tolist()]
+    return found
+
+
 def read_n_items(connection: Connection) -> int:
-    """Number of items."""
+    """Return the number of items."""
     found = connection.execute("SELECT n_items FROM state", prepare=True).fetchone()
     return int(found[0]) if found else 0
 
 
 def _unpacked(records: Sequence[tuple[Any, ...]]) -> Found:
-    """What a statement for a batch gives: number of the query, from 1 on; rows; distances; and names, if asked for."""
+    """Return what a statement for a batch found: number of the query, from 1 on; rows; distances; perhaps names."""
     records = [record for record in records if record[1]]
     rows, distances = (
         np.frombuffer(b"".join([record[column] for record in records]), _BIG_ENDIAN).astype(np.int64)

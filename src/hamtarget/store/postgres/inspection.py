@@ -1,4 +1,4 @@
-"""Looking into a store in PostgreSQL: how much there is, and whether its tables and indexes agree with each other."""
+"""A look into a store in PostgreSQL: its sizes, and checks that its tables and indexes agree with each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHECKS = {
 
 
 def measure(connection: Connection, settings: Settings) -> StoreStats:
-    """How much there is of everything."""
+    """Return how much there is of everything."""
     sizes = ", ".join(f"coalesce(pg_total_relation_size(to_regclass('{table}')), 0)" for table in _TABLES)
     indexes = [f"to_regclass('items_by_substring_{number}')" for number in range(settings.substrings)]
     index_bytes = " + ".join(f"coalesce(pg_relation_size({index}), 0)" for index in indexes)
@@ -48,7 +48,7 @@ def measure(connection: Connection, settings: Settings) -> StoreStats:
 
 
 def inspect(connection: Connection, settings: Settings, *, progress: Progress | None) -> StoreReport:
-    """What is wrong with the tables that the connection's transaction sees."""
+    """Check the tables that the connection's transaction sees, and report what is wrong."""
     problems: list[str] = []
     n_items, said = connection.execute("SELECT (SELECT count(*) FROM items), n_items FROM state").fetchall()[0]
     if n_items != said:
@@ -61,7 +61,7 @@ def inspect(connection: Connection, settings: Settings, *, progress: Progress | 
 
 
 def _check_indexes(connection: Connection, settings: Settings) -> list[str]:
-    """Each index of substrings, read from end to end, against the table."""
+    """Compare each index of substrings, read from end to end, with the table."""
     content = "count(*), coalesce(bit_xor(hashint8extended(row, 0) # hashtextextended(code::text, 0)), 0)"
     by_table = _read_by(connection, f"SELECT {content} FROM items", index=None)
     wrong = []

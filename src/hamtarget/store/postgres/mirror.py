@@ -44,12 +44,14 @@ _ALWAYS_REPLAYED = 1000
 class Mirror:
     """An index in this process's memory that follows a store in PostgreSQL.
 
-    Any number of processes on any number of machines may hold one. Each reads the whole table once and then asks, now
-    and then, for what has changed since: a search costs the database nothing, and is as fast as one in a folder.
+    It answers `search`, `nearest` and `probe` as a `MultiIndex` does, with the ids of the store's items. Any number of
+    processes on any number of machines may hold one. Each reads the whole table once, and later only what has changed
+    since. A search costs the database nothing, and is as fast as one in a folder. Payloads stay in the database: a
+    mirror does not filter, but `Store.payloads` reads those of its hits.
     """
 
     def __init__(self, address: str, *, age: float = _AGE, progress: Progress | None = None) -> None:
-        """A mirror of the store at an address, as it is now.
+        """Read the store at an address, as it is now.
 
         Args:
             address: of the store, as for `Store.open`.
@@ -86,17 +88,17 @@ class Mirror:
         self.close()
 
     def close(self) -> None:
-        """Nothing; the memory and the connections are given back."""
+        """Give the memory and the connections back."""
         if not self._unusable:
             self._unusable = "was closed; open it again"
             self._connections.close()
 
     def after_fork(self) -> None:
-        """Nothing; in a process that was forked from this one, the mirror cannot be used."""
+        """Make the mirror unusable in a process that was forked from this one."""
         self._unusable = self._unusable or "was opened by the process that this one was forked from; open it again"
 
     def __len__(self) -> int:
-        """Number of items."""
+        """Return the number of items."""
         self._look()
         return len(self._live.index)
 
@@ -116,7 +118,7 @@ class Mirror:
         cost: bool = False,
     ) -> Hits:
         """Find every item within `radius` bits of a code, nearest first; see `Store.search`."""
-        wanted = one_code(code, self._requests.n_bits)
+        wanted = one_code(code, self._requests.n_bits, instead="search_batch")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding))
         return self._find_one(request, cost=cost)
 
@@ -132,7 +134,7 @@ class Mirror:
         cost: bool = False,
     ) -> BatchHits:
         """Find every item within `radius` bits of each of a batch of codes; see `Store.search_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits)
+        wanted = many_codes(codes, self._requests.n_bits, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
         return self._find_batch(request, threads=threads, cost=cost)
 
@@ -146,7 +148,7 @@ class Mirror:
         cost: bool = False,
     ) -> Hits:
         """Find the `k` nearest items exactly; see `Store.nearest`."""
-        wanted = one_code(code, self._requests.n_bits)
+        wanted = one_code(code, self._requests.n_bits, instead="nearest_batch")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding))
         return self._find_one(request, cost=cost)
 
@@ -161,7 +163,7 @@ class Mirror:
         cost: bool = False,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of codes; see `Store.nearest_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits)
+        wanted = many_codes(codes, self._requests.n_bits, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
         return self._find_batch(request, threads=threads, cost=cost)
 
@@ -215,7 +217,7 @@ class Mirror:
         return self._find_batch(request, threads=threads, cost=cost)
 
     def refresh(self) -> int:
-        """Number of the last change in the database; it is then in memory, too.
+        """Bring the mirror to the last change of the database now, and return its number.
 
         Raises:
             ServerError: the database cannot be asked; what is in memory stays.
@@ -274,7 +276,7 @@ class Mirror:
             raise ClosedError(f"the mirror of {self._address} {self._unusable}")
 
     def _follow(self, connection: Connection) -> None:
-        """Nothing; the index is at the change that the database is at."""
+        """Bring the index to the last change of the database."""
         live = self._live
         (sequence,) = connection.execute("SELECT sequence FROM state", prepare=True).fetchall()[0]
         if sequence == live.sequence and not live.version & 1:

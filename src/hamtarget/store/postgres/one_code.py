@@ -31,16 +31,16 @@ _integer = struct.Struct(">q").unpack
 
 
 class OneCodeSearch:
-    """Everything within one radius of a code."""
+    """A search for everything within one radius of a code."""
 
     def __init__(self, n_bits: int, substrings: int, radius: int, *, has_names: bool) -> None:
-        """A search that connections of one store are going to make; the radius is below the number of substrings.
+        """Prepare a search that connections of one store will make; the radius is below the number of substrings.
 
         Args:
             n_bits: bits of a code.
             substrings: that the store has.
             radius: to be looked within.
-            has_names: whether names are read with the rows.
+            has_names: if True, names are read with the rows.
         """
         psycopg = load_psycopg()
         self._error = psycopg.Error
@@ -55,7 +55,7 @@ class OneCodeSearch:
         self._ready: WeakSet[Connection] = WeakSet()
 
     def near(self, connection: Connection, code: Codes) -> list[Near] | None:
-        """What is near the code, nearest first; None if the server did not say: a cursor then tells why.
+        """Return what is near the code, nearest first; None if the server refused: a cursor then tells why.
 
         Args:
             connection: outside of any transaction.
@@ -98,7 +98,7 @@ class OneCodeSearch:
 
 
 def _answer(pgconn: PGconn) -> PGresult | None:
-    """What the server answers; unlike those of libpq, this wait can be interrupted."""
+    """Return what the server answers; unlike those of libpq, this wait can be interrupted."""
     if not pgconn.flush():
         waiting = select.poll()
         waiting.register(pgconn.socket, select.POLLIN)

@@ -25,7 +25,7 @@ class Pool:
     """A few open connections, and places for so many."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
-        """One connection, made by `connect`, as all others will be."""
+        """Make one connection by `connect`, as all others will be."""
         self._connect = connect
         self._is_closed = False
         self._idle: list[Connection] = [connect()]
@@ -35,20 +35,20 @@ class Pool:
             self._places.put(None)
 
     def lend(self, *, anew: bool = False) -> Loan:
-        """A connection that nobody else uses meanwhile; outside of any transaction.
+        """Lend a connection that nobody else uses meanwhile; outside of any transaction.
 
         Args:
-            anew: whether it is to be a new one, because one has turned out to be broken, and the others are as old.
+            anew: if True, a new one is made: one has turned out to be broken, and the others are as old.
         """
         return Loan(self, anew)
 
     def close(self) -> None:
-        """Nothing; those in use are closed when they come back."""
+        """Close the connections; those in use are closed when they come back."""
         self._is_closed = True
         self._close_idle()
 
     def take_place(self) -> bool:
-        """Whether there was one; if not, all connections are at long work."""
+        """Take a place, and return True if there was one; if not, all connections are at long work."""
         try:
             self._places.get(timeout=_PATIENCE_SECONDS)
         except Empty:
@@ -56,11 +56,11 @@ class Pool:
         return True
 
     def give_place_back(self) -> None:
-        """Nothing; another may take it."""
+        """Give a place back."""
         self._places.put(None)
 
     def take(self, *, anew: bool) -> Connection:
-        """A connection, for who has a place.
+        """Take a connection; the caller has a place.
 
         Raises:
             ClosedError: the pool is closed.
@@ -76,7 +76,7 @@ class Pool:
             return self._connect()
 
     def give_back(self, connection: Connection) -> None:
-        """Nothing; the next may take it, if it is in order."""
+        """Give a connection back; it is closed if it is not in order."""
         if connection.pgconn.transaction_status != _IDLE or len(self._idle) >= _MOST_CONNECTIONS:
             connection.close()
             return

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
-from hamtarget.search import Embeddings
+from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.batches import Batch
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.live import PutRows
@@ -38,29 +38,29 @@ _INTEGER_NAME = b"\xff"
 
 
 def integers(values: Iterable[int]) -> str:
-    """An array of integers as PostgreSQL reads it: several times as fast as one of Python objects."""
+    """Return an array of integers as PostgreSQL reads it: several times as fast as one of Python objects."""
     return "{" + ",".join(map(str, values)) + "}"
 
 
 def bit_strings(codes: Codes) -> list[str]:
-    """Codes as PostgreSQL writes them, bit 0 first."""
+    """Return codes as PostgreSQL writes them, bit 0 first."""
     digits = (np.unpackbits(codes, axis=1, bitorder="little") + ord("0")).tobytes().decode()
     n_bits = 8 * codes.shape[1]
     return [digits[start : start + n_bits] for start in range(0, len(digits), n_bits)]
 
 
 def bit_value(code: Codes) -> bytes:
-    """One code, (n_bits / 8,), as a value of type bit that PostgreSQL receives."""
+    """Return one code, (n_bits / 8,), as a value of type bit that PostgreSQL receives."""
     return _LENGTH.pack(8 * len(code)) + code.tobytes().translate(_REVERSED_BYTES)
 
 
 def name_of(id: Id) -> bytes:
-    """What `names` holds for an id that is not its own row number."""
+    """Return what the table `names` holds for an id that is not its own row number."""
     return id.encode() if isinstance(id, str) else _INTEGER_NAME + str(id).encode()
 
 
 def id_of(row: int, name: bytes | None) -> Id:
-    """The id of a row.
+    """Return the id of a row.
 
     Raises:
         CorruptFileError: it needs a name and has none.
@@ -73,7 +73,7 @@ def id_of(row: int, name: bytes | None) -> Id:
 
 
 def find_names(connection: Connection, rows: Sequence[int]) -> dict[int, Id]:
-    """Ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
+    """Return ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
     found = connection.execute(
         "SELECT row, name FROM names WHERE row = ANY($1::bigint[])", [integers(rows)], binary=True
     )
@@ -81,7 +81,7 @@ def find_names(connection: Connection, rows: Sequence[int]) -> dict[int, Id]:
 
 
 def copy_in(connection: Connection, rows: Sequence[int], batch: Batch, *, changed: int) -> None:
-    """Nothing; the items of a batch are then in the table, where there were none with these rows."""
+    """Copy the items of a batch into the table, in which there are none with these rows."""
     with connection.cursor().copy(
         "COPY items (row, changed, code, embedding, payload, fields) FROM STDIN (FORMAT BINARY)"
     ) as copy:
@@ -100,7 +100,7 @@ def copy_in(connection: Connection, rows: Sequence[int], batch: Batch, *, change
 
 
 def copy_names(connection: Connection, names: dict[Id, int]) -> None:
-    """Nothing; the ids then have these row numbers."""
+    """Give ids these row numbers."""
     with connection.cursor().copy("COPY names (row, name) FROM STDIN (FORMAT BINARY)") as copy:
         copy.write(_HEADER)
         entries = iter(names.items())
@@ -117,7 +117,7 @@ def copy_names(connection: Connection, names: dict[Id, int]) -> None:
 def _fixed_part(
     rows: NDArray[np.int64], codes: Codes, embeddings: NDArray[Any] | None, *, changed: int
 ) -> NDArray[np.void]:
-    """All but payload and fields of COPY's rows: six columns are announced, four of them follow."""
+    """Return all but payload and fields of COPY's rows: six columns are announced, four of them follow."""
     width = codes.shape[1]
     layout: list[tuple[Any, ...]] = [("columns", ">i2"), ("row_length", ">i4"), ("row", ">i8")]
     layout += [("changed_length", ">i4"), ("changed", ">i8")]
@@ -151,7 +151,7 @@ def _with_payloads(fixed: NDArray[np.void], payloads: Sequence[bytes | None] | N
 
 
 def copy_out(connection: Connection, settings: Settings, condition: str = "TRUE") -> Iterator[PutRows]:
-    """Rows, codes and embeddings of all items that meet a condition of SQL, ascending, in blocks.
+    """Yield rows, codes and embeddings of all items that meet a condition of SQL, ascending, in blocks.
 
     Raises:
         CorruptFileError: a code or an embedding is not what the settings say.
@@ -200,7 +200,7 @@ ITEM_TABLES = "items i LEFT JOIN names n ON n.row = i.row"
 
 
 def item_of(record: Sequence[Any], settings: Settings) -> Item:
-    """One of `ITEM_COLUMNS`, read as binary, as an item; its arrays cannot be written to."""
+    """Return one of `ITEM_COLUMNS`, read as binary, as an item; its arrays cannot be written to."""
     row, name, code, embedding, payload = record
     return Item(
         id_of(row, name),
@@ -211,7 +211,7 @@ def item_of(record: Sequence[Any], settings: Settings) -> Item:
 
 
 def code_of(value: bytes, n_bits: int) -> Codes:
-    """A value of type bit, as PostgreSQL sends it, as a code."""
+    """Return the code that a value of type bit is, as PostgreSQL sends it."""
     if len(value) != 4 + n_bits // 8 or _LENGTH.unpack_from(value)[0] != n_bits:
         raise _not_as_set()
     code: Codes = _REVERSED[np.frombuffer(value, np.uint8, offset=4)]

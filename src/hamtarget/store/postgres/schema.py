@@ -54,17 +54,17 @@ INSERT INTO state VALUES (1, 0, {next_row}, 0, 0);
 
 
 def substring_type(length: int) -> str:
-    """The type of PostgreSQL that holds a substring of so many bits."""
+    """Return the type of PostgreSQL that holds a substring of so many bits."""
     return "integer" if length <= _INTEGER_BITS else "bigint" if length <= _BIGINT_BITS else f"bit({length})"
 
 
 def substring_of(code: str, start: int, stop: int) -> str:
-    """SQL for bits `start` to `stop` of a code, as its column holds them."""
+    """Return SQL for bits `start` to `stop` of a code, as its column holds them."""
     return f"substring({code} from {start + 1} for {stop - start})::{substring_type(stop - start)}"
 
 
 def _first_tables(settings: Settings) -> str:
-    """Version 1: everything."""
+    """Return the statements of version 1: all tables."""
     bounds = substring_bounds(settings.n_bits, settings.substrings)
     columns = [
         f"substring_{number} {substring_type(stop - start)} "
@@ -85,16 +85,17 @@ MIGRATIONS = (_first_tables,)
 
 
 def create_tables(connection: Connection, address: Address, settings: Settings, encoder: dict[str, bytes]) -> None:
-    """Nothing; the schema is then an empty store, whole, or as it was.
+    """Make the schema an empty store, or leave it as it was.
 
     Args:
         connection: outside of any transaction.
         address: of the store.
-        settings: what the store is made for.
+        settings: of the new store.
         encoder: files of the encoder by name.
 
     Raises:
-        FileError: the schema has tables already. UnsupportedFileError: the server is too old, or not in UTF-8.
+        FileError: the schema has tables already.
+        UnsupportedFileError: the server is too old, or not in UTF-8.
     """
     version = connection.info.server_version // 10_000
     if version < _OLDEST_SERVER:
@@ -120,10 +121,11 @@ def create_tables(connection: Connection, address: Address, settings: Settings, 
 
 
 def open_tables(connection: Connection, address: Address, *, read_only: bool) -> Settings:
-    """The settings of the store; its tables are then those of this version.
+    """Bring the tables to this version, and return the settings of the store.
 
     Raises:
-        FileError: there is no store. UnsupportedFileError: a later version made it, or an earlier one and it may not
+        FileError: there is no store.
+        UnsupportedFileError: a later version made it, or an earlier one and it may not
             be brought up to date.
     """
     found = connection.execute(

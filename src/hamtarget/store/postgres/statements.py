@@ -8,6 +8,7 @@ that several substrings lead to is reported by the first of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb
@@ -22,7 +23,7 @@ _NAMES = "LEFT JOIN names m ON m.row = h.row"
 
 
 def shares_of(radius: int, substrings: int) -> list[int]:
-    """How many bits each substring may differ in, for those that have to be looked at.
+    """Return how many bits each substring may differ in, for those that have to be looked at.
 
     If each of the first `extra + 1` differed by more than `share`, and each other by `share` or more, the whole would
     differ by more than the radius.
@@ -34,7 +35,7 @@ def shares_of(radius: int, substrings: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def look_ups(n_bits: int, substrings: int, radius: int) -> int:
-    """How many values of substrings are asked for by a search for one code."""
+    """Return how many values of substrings a search for one code asks for."""
     bounds = substring_bounds(n_bits, substrings)
     shares = shares_of(radius, substrings)
     return sum(
@@ -44,12 +45,12 @@ def look_ups(n_bits: int, substrings: int, radius: int) -> int:
 
 
 def is_scan_faster(n_bits: int, substrings: int, radius: int, n_items: int) -> bool:
-    """Whether reading every row takes no longer than the look-ups."""
+    """Return True if reading every row takes no longer than the look-ups."""
     return look_ups(n_bits, substrings, radius) * _LOOK_UP_COST >= n_items
 
 
 def flips_of(n_bits: int, substrings: int, radius: int) -> list[str]:
-    """Arrays of PostgreSQL: what to flip in each substring that may differ from the query's in one bit or more."""
+    """Return, as arrays of PostgreSQL, what to flip in each substring that may differ in one bit or more."""
     bounds = substring_bounds(n_bits, substrings)
     shares = shares_of(radius, substrings)
     return [_flips(stop - start, share) for (start, stop), share in zip(bounds, shares, strict=False) if share]
@@ -57,11 +58,18 @@ def flips_of(n_bits: int, substrings: int, radius: int) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _flips(length: int, share: int) -> str:
-    masks = (
-        sum(1 << place for place in places)
-        for flipped in range(share + 1)
-        for places in combinations(range(length), flipped)
+    return flips_as_array(
+        [
+            sum(1 << place for place in places)
+            for flipped in range(share + 1)
+            for places in combinations(range(length), flipped)
+        ],
+        length,
     )
+
+
+def flips_as_array(masks: Sequence[int], length: int) -> str:
+    """Return flips of a substring as an array of PostgreSQL; the first of its `length` bits is a mask's highest."""
     if substring_type(length).startswith("bit"):
         return "{" + ",".join(f"{mask:0{length}b}" for mask in masks) + "}"
     # The highest bit of an integer is its sign.
@@ -71,7 +79,7 @@ def _flips(length: int, share: int) -> str:
 
 @lru_cache(maxsize=256)
 def one_sql(n_bits: int, substrings: int, radius: int, *, has_names: bool) -> str:
-    """Columns row, distance and, if asked for, name of the rows near one code, which is $1.
+    """Return SQL for columns row, distance and perhaps name of the rows near one code, which is $1.
 
     For a radius below the number of substrings: none is looked up with flipped bits.
     """
@@ -85,7 +93,7 @@ def one_sql(n_bits: int, substrings: int, radius: int, *, has_names: bool) -> st
 def radius_sql(
     n_bits: int, substrings: int, radius: int, *, by_scan: bool, condition: str | None, has_names: bool
 ) -> str:
-    """Columns n (number of the query, from 1), and of its hits: rows, distances and, if asked for, names.
+    """Return SQL for columns n (number of the query, from 1), and of its hits: rows, distances and perhaps names.
 
     Rows and distances are bytes, 8 of each hit, or NULL. Parameters: $1 the array of the queries' codes, then
     `flips_of`, unless every row is read, then those of the condition on `fields`.
@@ -102,7 +110,7 @@ def radius_sql(
 
 @lru_cache(maxsize=256)
 def count_sql(n_bits: int, substrings: int, radius: int) -> str:
-    """Columns n (number of the query, from 1), and rows that its look-ups lead to, each substring counted.
+    """Return SQL for columns n (number of the query, from 1), and rows that its look-ups lead to, per substring.
 
     Parameters: as those of `radius_sql` without a condition.
     """
@@ -122,7 +130,7 @@ def count_sql(n_bits: int, substrings: int, radius: int) -> str:
 
 @lru_cache(maxsize=256)
 def nearest_sql(n_bits: int, *, condition: str | None, has_names: bool) -> str:
-    """The same for the nearest rows, by reading all of them.
+    """Return SQL for the same columns of the nearest rows, by reading all rows.
 
     Parameters: $1 codes of the queries, $2 how many rows for each, then those of the condition.
     """
@@ -141,7 +149,7 @@ def _queries(n_bits: int) -> str:
 
 
 def _look_ups(code: str, n_bits: int, substrings: int, radius: int) -> str:
-    """Rows and distances of what is near a code; arrays of flips are parameters from $2 on."""
+    """Return SQL for rows and distances of what is near a code; arrays of flips are parameters from $2 on."""
     branches = []
     before: list[str] = []
     n_parameters = 1
@@ -174,6 +182,6 @@ def _for_each_query(n_bits: int, hits: str, has_names: bool) -> str:
 
 
 def _packed(hits: str, has_names: bool) -> str:
-    """All hits in one row: a row for each takes longer to be sent, and to be read by far."""
+    """Return SQL that packs all hits into one row: a row for each takes longer to send, and far longer to read."""
     columns = "string_agg(int8send(h.row), ''), string_agg(int8send(h.distance), '')"
     return f"{columns}, array_agg(m.name) FROM ({hits}) h {_NAMES}" if has_names else f"{columns} FROM ({hits}) h"

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class PostgresWriting:
-    """What a transaction has done so far.
+    """A transaction and what it has done so far.
 
     The row of `state` is locked from beginning to end. So transactions come one after another, and their numbers are
     in the order in which others see them: who has read up to a number has missed nothing before it.
     """
 
     def __init__(self, connection: Connection, address: Address) -> None:
-        """A transaction, just begun on the connection."""
+        """Take over a transaction that has just begun on the connection."""
         self._connection = connection
         self._address = address
         found = connection.execute("SELECT sequence, next_row, n_items FROM state FOR UPDATE").fetchone()
@@ -38,7 +38,7 @@ class PostgresWriting:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """A part of the transaction: if anything is raised in it, all of it is undone, and the rest stays."""
+        """Begin a part of the transaction: if anything is raised in it, that part is undone, and the rest stays."""
         before = self._next_row, self._n_items, self._has_changes
         with translated(self._address):
             self._connection.execute("SAVEPOINT part")
@@ -55,7 +55,7 @@ class PostgresWriting:
             raise
 
     def put(self, batch: Batch) -> None:
-        """Nothing; the items are then part of the transaction, in place of those with the same ids."""
+        """Put items, in place of those with the same ids."""
         batch = batch.without_repeats()
         if not batch.ids:
             return
@@ -74,7 +74,7 @@ class PostgresWriting:
         self._has_changes = True
 
     def delete(self, ids: list[Id]) -> int:
-        """How many of the ids were there; they are then gone."""
+        """Delete these ids, and return how many of them were there."""
         with translated(self._address):
             rows = list(self._find_rows(ids).values())
             found = self._connection.execute(
@@ -96,7 +96,7 @@ class PostgresWriting:
         return len(gone)
 
     def finish(self) -> None:
-        """Nothing; to be called last, before the commit."""
+        """Write the new state; to be called last, before the commit."""
         if self._has_changes:
             self._connection.execute(
                 "UPDATE state SET sequence = $1, next_row = $2, n_items = $3",
@@ -107,7 +107,7 @@ class PostgresWriting:
         return self._connection.execute("DELETE FROM items WHERE row = ANY($1::bigint[])", [integers(rows)]).rowcount
 
     def _find_rows(self, ids: list[Id]) -> dict[Id, int]:
-        """Row numbers of those ids that have one; an id that is its own has it even where there is no such item."""
+        """Return row numbers of those ids that have one; an id that is its own has it even if there is no such item."""
         found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
         names = [name_of(id) for id in ids if id not in found]
         if names:

@@ -36,14 +36,14 @@ class ChangeCounter:
             self.numbers = memoryview(mmap.mmap(file.fileno(), _NUMBER.size, access=mmap.ACCESS_READ)).cast("q")
 
     def write(self, sequence: int) -> None:
-        """Nothing; readers see the number."""
+        """Write the number, so that readers see it."""
         if self._handle is not None:
             # On a full disk, readers learn of the change a moment later.
             with contextlib.suppress(OSError):
                 os.pwrite(self._handle, _NUMBER.pack(sequence), 0)
 
     def close(self) -> None:
-        """Nothing; the file is closed. A map goes with its last reference: another thread may be reading it."""
+        """Close the file. A map goes with its last reference: another thread may be reading it."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

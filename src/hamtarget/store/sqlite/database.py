@@ -69,7 +69,7 @@ CREATE INDEX deleted_by_change ON deleted (changed);
 
 
 def create_database(path: Path, settings: dict[str, str], next_row: int) -> None:
-    """Nothing; `path` then is an empty store's database, on disk."""
+    """Create the database of an empty store, on disk."""
     connection = _connect(path, "rwc")
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -85,7 +85,7 @@ def create_database(path: Path, settings: dict[str, str], next_row: int) -> None
 
 
 def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """A connection to a store's database.
+    """Open a connection to a store's database.
 
     Raises:
         CorruptFileError: it is something else, or damaged.
@@ -112,7 +112,7 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def set_durability(connection: sqlite3.Connection, durability: Durability) -> None:
-    """Nothing; commits of this connection then wait for the disk, or for the operating system only."""
+    """Let commits of this connection wait for the disk, or for the operating system only."""
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     # Else macOS leaves data in the disk's own cache; other systems ignore it.
     connection.execute("PRAGMA fullfsync = ON")
@@ -123,7 +123,7 @@ def set_durability(connection: sqlite3.Connection, durability: Durability) -> No
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
-    """Nothing; the log is copied into the database and emptied, unless readers keep it from that: then later."""
+    """Copy the log into the database and empty it, unless readers are in the way: then later."""
     connection.execute(f"PRAGMA busy_timeout = {_WAIT_FOR_READERS_MS}")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.execute(f"PRAGMA busy_timeout = {int(1000 * _WAIT_SECONDS)}")
@@ -185,7 +185,7 @@ def read_settings(connection: sqlite3.Connection) -> Settings:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, *, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """A transaction: committed at the end, or rolled back if anything is raised, the commit's own failure included."""
+    """Begin a transaction: it is committed at the end, or rolled back if anything is raised, also by the commit."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield
@@ -199,7 +199,7 @@ def transaction(connection: sqlite3.Connection, *, kind: str = "IMMEDIATE") -> I
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite within become those of `hamtarget.errors`."""
+    """Turn errors of SQLite within the block into those of `hamtarget.errors`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -234,7 +234,7 @@ class Readers:
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else uses meanwhile."""
+        """Lend a connection that nobody else uses meanwhile."""
         if self._closed:
             raise ClosedError(f"{self._path.parent} was closed; open the store again")
         try:
@@ -252,7 +252,7 @@ class Readers:
             self.close()
 
     def close(self) -> None:
-        """Nothing; those in use are closed when they come back."""
+        """Close the connections; those in use are closed when they come back."""
         self._closed = True
         while self._free:
             self._free.pop().close()

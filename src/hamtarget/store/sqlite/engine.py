@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
@@ -66,9 +66,9 @@ class FolderEngine:
 
     Attributes:
         path: the folder.
-        read_only: whether it was opened for reading only.
+        read_only: True if it was opened for reading only.
         file: the database.
-        settings: what the store was made for.
+        settings: those that the store was created with.
     """
 
     def __init__(self, path: Path, *, read_only: bool, progress: Progress | None) -> None:
@@ -105,7 +105,7 @@ class FolderEngine:
             self._try_to_save()
 
     def close(self) -> None:
-        """Nothing; the index is saved if it has changed, and another process may write."""
+        """Close the files; the index is saved if it has changed, and another process may write."""
         if self._unusable:
             return
         with self._write_lock, self._live.lock:
@@ -131,8 +131,13 @@ class FolderEngine:
             self.read(_nothing)
         return self._live.index
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the index takes."""
+        return self.index.memory
+
     def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
-        """Ids by row, without those of rows that were deleted meanwhile."""
+        """Return ids by row, without those of rows that were deleted meanwhile."""
         self.check_open()
         with translated(self.file):
             return self._names.of_present(rows)
@@ -143,7 +148,7 @@ class FolderEngine:
         return self.read(lambda connection, _: read_state(connection).sequence)
 
     def check_open(self) -> None:
-        """Nothing, if the store is open and was opened by this process.
+        """Check that the store is open and was opened by this process.
 
         Raises:
             ClosedError: it is not.
@@ -208,7 +213,7 @@ class FolderEngine:
         return named
 
     def read(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
-        """What `work` gives, which sees the database and the index at the same change."""
+        """Return what `work` returns, which sees the database and the index at the same change."""
         self.check_open()
         with translated(self.file), self._readers.one() as connection:
             live = self._live
@@ -226,14 +231,14 @@ class FolderEngine:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection in a transaction of its own: what it reads stays as it is, whatever is written meanwhile."""
+        """Lend a connection in a transaction: what it reads stays as it is, whatever is written meanwhile."""
         self.check_open()
         with translated(self.file), self._readers.one() as connection, transaction(connection, kind="DEFERRED"):
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Writing]:
-        """A transaction, or the one in which this thread is already: all of it is committed at the end, or nothing."""
+        """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         self._check_writable()
         with self._write_lock:
             self.check_open()
@@ -289,7 +294,7 @@ class FolderEngine:
         self._counter.write(self._live.sequence)
 
     def compact(self) -> None:
-        """Nothing; see `Store.compact`."""
+        """Save the index as one piece, and give the space of deleted items back; see `Store.compact`."""
         self._check_writable()
         with self._write_lock, translated(self.file):
             self._check_between_transactions("compact")
@@ -301,7 +306,7 @@ class FolderEngine:
             empty_log(self._connection)
 
     def save(self) -> None:
-        """Nothing; the index is saved as it is."""
+        """Save the index as it is."""
         with self._write_lock:
             save_index(self._connection, self.path, self._live)
             self._unsaved_rows = 0
@@ -312,7 +317,7 @@ class FolderEngine:
             self.save()
 
     def _look(self) -> None:
-        """Nothing; if another process has committed something, a reader's index has followed."""
+        """Let a reader's index follow what another process has committed."""
         now = monotonic()
         # The writer may have died between a commit and the counter: now and then, the database is asked anyway.
         if self._counter.numbers[0] != self._live.sequence or now >= self._next_look:
@@ -320,7 +325,7 @@ class FolderEngine:
             self.read(_nothing)
 
     def _follow(self, connection: sqlite3.Connection) -> int:
-        """The change that the connection's transaction sees; the index is there as well, or will be in a moment."""
+        """Return the change that the connection's transaction sees, and bring the index there."""
         sequence = read_state(connection).sequence
         live = self._live
         if live.sequence != sequence or live.version & 1:
@@ -331,7 +336,7 @@ class FolderEngine:
                 live.settle()
         return sequence
 
-    def open_encoder(self) -> TrainedEncoder:
+    def open_encoder(self) -> Encoder:
         """Open the encoder that was saved with the store."""
         return open_encoder(self.path / ENCODER_NAME)
 
@@ -383,7 +388,7 @@ class FolderEngine:
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
 
     def after_fork(self) -> None:
-        """Nothing; in a process that was forked from this one, the store cannot be used, and its lock is not held."""
+        """Make the store unusable in a process that was forked from this one, and leave its lock."""
         if self._unusable:
             return
         self._unusable = "was opened by the process that this one was forked from; open the store again"
@@ -401,4 +406,4 @@ def _drawn(index: MultiIndex, n: int, seed: int) -> NDArray[np.int64]:
 
 
 def _nothing(_connection: sqlite3.Connection, _index: MultiIndex) -> None:
-    """To be read where only the index is to follow."""
+    """Do nothing: reading at all brings the index to the last change."""

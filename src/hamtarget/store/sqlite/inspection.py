@@ -1,4 +1,4 @@
-"""Looking into a store: how much there is, and whether database, checksums, rows and index are as they should be."""
+"""A look into a store in a folder: its sizes, and checks of database, checksums, rows and index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
-from hamtarget.search import MultiIndex
+from hamtarget.search.multi import MultiIndex
 from hamtarget.store.items import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.results import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
@@ -33,7 +33,7 @@ class _Problems:
 
 
 def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings) -> StoreStats:
-    """How much there is of everything."""
+    """Return how much there is of everything."""
     state = read_state(connection)
     return StoreStats(
         items=len(index),
@@ -47,7 +47,7 @@ def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path,
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; none for a folder, or for a file that has just been replaced."""
+    """Return the bytes of a file; 0 for a folder, or for a file that has just been replaced."""
     try:
         return path.stat().st_size if path.is_file() else 0
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def _size(path: Path) -> int:
 def verify_store(
     connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings, *, progress: Progress | None
 ) -> StoreReport:
-    """What is wrong with the database that the connection sees, or with the index, which must be at the same change."""
+    """Check the database that the connection sees, and the index, which is at the same change; report what is wrong."""
     problems = _Problems()
     n_items = 0
     try:
@@ -74,7 +74,7 @@ def verify_store(
 
 
 def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Problems, progress: Progress | None) -> int:
-    """Number of rows; each of them was compared with the index."""
+    """Compare each row with the index, and return the number of rows."""
     seen = 0
     for records, damaged in scan_unchecked(connection):
         for row in damaged:

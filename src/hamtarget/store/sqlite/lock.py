@@ -10,13 +10,14 @@ from hamtarget.errors import FileError, LockedError, ReadOnlyError
 
 
 class WriterLock:
-    """Held from the moment it is made until `release`, or the death of the process."""
+    """A lock that is held from the moment it is made until `release`, or the death of the process."""
 
     def __init__(self, path: Path) -> None:
-        """The lock.
+        """Take the lock.
 
         Raises:
-            LockedError: another writer holds it; names its process. ReadOnlyError: the folder cannot be written.
+            LockedError: another writer holds it; names its process.
+            ReadOnlyError: the folder cannot be written.
         """
         try:
             import fcntl
@@ -41,12 +42,12 @@ class WriterLock:
             os.pwrite(self._handle, f"{os.getpid():<20}".encode(), 0)
 
     def release(self) -> None:
-        """Nothing; another writer may come, even while a forked process still has the file open."""
+        """Let another writer come, even while a forked process still has the file open."""
         import fcntl
 
         fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
 
     def leave(self) -> None:
-        """Nothing; in a forked process, to which the lock does not belong."""
+        """Close the file in a forked process, to which the lock does not belong."""
         os.close(self._handle)

@@ -10,14 +10,14 @@ import numpy as np
 
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
-from hamtarget.search import Embeddings
+from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.items import Record
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import find_all_ids, find_rows, read_records, scan_records
 
 
 def get_items(connection: sqlite3.Connection, ids: Sequence[Id], embeddings: Embeddings | None) -> list[Item | None]:
-    """The items of these ids, None for those that are not there."""
+    """Return the items of these ids, None for those that are not there."""
     rows = find_rows(connection, ids)
     records = read_records(connection, list(rows.values()))
     found = {id: _item(id, records[row], embeddings) for id, row in rows.items() if row in records}
@@ -25,7 +25,7 @@ def get_items(connection: sqlite3.Connection, ids: Sequence[Id], embeddings: Emb
 
 
 def scan_items(connection: sqlite3.Connection, filter: Filter | None, embeddings: Embeddings | None) -> Iterator[Item]:
-    """All items, or those that pass a filter, by row."""
+    """Yield all items, or those that pass a filter, by row."""
     condition, parameters = where(filter or {})
     for block in scan_records(connection, condition, parameters):
         ids = find_all_ids(connection, [record[0] for record in block])
@@ -33,13 +33,13 @@ def scan_items(connection: sqlite3.Connection, filter: Filter | None, embeddings
 
 
 def count_items(connection: sqlite3.Connection, filter: Filter) -> int:
-    """Number of items that pass a filter."""
+    """Return the number of items that pass a filter."""
     condition, parameters = where(filter)
     return int(connection.execute(f"SELECT count(*) FROM items WHERE {condition}", parameters).fetchone()[0])
 
 
 def _item(id: Id, record: Record, embeddings: Embeddings | None) -> Item:
-    """A row as an item; its arrays cannot be written to."""
+    """Return a row as an item; its arrays cannot be written to."""
     _, code, embedding, payload = record
     return Item(
         id,

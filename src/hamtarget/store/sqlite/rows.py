@@ -26,7 +26,7 @@ checksum = excluded.checksum
 def look_up(
     connection: sqlite3.Connection, sql: str, values: Sequence[Any], extra: Sequence[Any] = ()
 ) -> Iterator[Any]:
-    """Rows of `sql`, in which {} stands for a list of the values; in blocks, so that any number of them may be."""
+    """Yield the rows of `sql`, in which {} stands for a list of any number of values, which is asked in blocks."""
     statement = sql.format(", ".join("?" * _AT_ONCE))
     for start in range(0, len(values), _AT_ONCE):
         block = list(values[start : start + _AT_ONCE])
@@ -36,7 +36,7 @@ def look_up(
 
 
 def find_rows(connection: sqlite3.Connection, ids: Iterable[Id]) -> dict[Id, int]:
-    """Row numbers of those ids that have one; an id that is its own has it even where there is no such item."""
+    """Return row numbers of those ids that have one; an id that is its own has it even if there is no such item."""
     found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
     named = [id for id in ids if id not in found]
     for row, id, checksum in look_up(connection, "SELECT row, id, checksum FROM names WHERE id IN ({})", named):
@@ -46,7 +46,7 @@ def find_rows(connection: sqlite3.Connection, ids: Iterable[Id]) -> dict[Id, int
 
 
 def find_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Id]:
-    """Ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
+    """Return ids of those of the rows, all from `FIRST_NAMED_ROW` up, that are there."""
     found = {}
     for row, id, checksum in look_up(connection, "SELECT row, id, checksum FROM names WHERE row IN ({})", rows):
         _check_name(row, id, checksum)
@@ -55,7 +55,7 @@ def find_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, I
 
 
 def find_all_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Id]:
-    """Ids of the rows, all of which are in `items`.
+    """Return ids of the rows, all of which are in `items`.
 
     Raises:
         CorruptFileError: one of them has no name.
@@ -68,7 +68,7 @@ def find_all_ids(connection: sqlite3.Connection, rows: Sequence[int]) -> list[Id
 
 
 def write_names(connection: sqlite3.Connection, names: dict[Id, int]) -> None:
-    """Nothing; the ids then have these row numbers."""
+    """Give ids these row numbers."""
     connection.executemany(
         "INSERT INTO names VALUES (?, ?, ?)", ((row, id, name_checksum(row, id)) for id, row in names.items())
     )
@@ -83,7 +83,7 @@ def write_items(
     *,
     changed: int,
 ) -> None:
-    """Nothing; the items are then there, in place of those that were."""
+    """Write items, in place of those that were there."""
     all_embeddings = repeat(None) if embeddings is None else embeddings
     all_payloads = repeat(None) if payloads is None else payloads
     connection.executemany(
@@ -96,7 +96,7 @@ def write_items(
 
 
 def delete_items(connection: sqlite3.Connection, rows: Sequence[int], *, changed: int) -> None:
-    """Nothing; the items are then gone."""
+    """Delete items, and leave a trace of each."""
     connection.executemany("DELETE FROM items WHERE row = ?", ((row,) for row in rows))
     connection.executemany("DELETE FROM names WHERE row = ?", ((row,) for row in rows if row >= FIRST_NAMED_ROW))
     connection.executemany(
@@ -106,12 +106,12 @@ def delete_items(connection: sqlite3.Connection, rows: Sequence[int], *, changed
 
 
 def read_existing(connection: sqlite3.Connection, rows: Sequence[int]) -> list[int]:
-    """Those of the rows that are there, ascending."""
+    """Return those of the rows that are there, ascending."""
     return sorted({row for (row,) in look_up(connection, "SELECT row FROM items WHERE row IN ({})", rows)})
 
 
 def read_deleted(connection: sqlite3.Connection, *, after: int) -> list[int]:
-    """Rows that were deleted after a change and are not there again.
+    """Return rows that were deleted after a change and are not there again.
 
     Raises:
         CorruptFileError: a trace of one of them is damaged.
@@ -133,7 +133,7 @@ _COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), changed, checksu
 
 
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
-    """Those of the rows that are there.
+    """Return those of the rows that are there.
 
     Raises:
         CorruptFileError: one of them is damaged.
@@ -144,7 +144,7 @@ def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[in
 def scan_records(
     connection: sqlite3.Connection, condition: str = "TRUE", parameters: Sequence[Any] = ()
 ) -> Iterator[list[Record]]:
-    """All rows that meet a condition, ascending, in blocks.
+    """Yield all rows that meet a condition, ascending, in blocks.
 
     Raises:
         CorruptFileError: one of them is damaged.
@@ -153,7 +153,7 @@ def scan_records(
 
 
 def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[list[Record]]:
-    """All rows that were written after a change, in blocks.
+    """Yield all rows that were written after a change, in blocks.
 
     Raises:
         CorruptFileError: one of them is damaged.
@@ -168,7 +168,7 @@ def _blocks(cursor: sqlite3.Cursor) -> Iterator[list[Record]]:
 
 
 def scan_unchecked(connection: sqlite3.Connection) -> Iterator[tuple[list[Record], list[int]]]:
-    """All rows in blocks: those that are whole, and the numbers of those that are damaged."""
+    """Yield all rows in blocks: those that are whole, and the numbers of those that are damaged."""
     cursor = connection.execute(f"{_COLUMNS} ORDER BY row")
     while block := cursor.fetchmany(_FETCHED_ROWS):
         whole = [_is_whole(*record) for record in block]

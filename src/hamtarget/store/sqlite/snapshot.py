@@ -28,7 +28,7 @@ _TRIES = 5
 def open_index(
     connection: sqlite3.Connection, folder: Path, settings: Settings, *, progress: Progress | None = None
 ) -> LiveIndex:
-    """The index of all rows that are in the database now: the saved one and what changed since, or a new one."""
+    """Return the index of all rows in the database: the saved one and what changed since, or a new one."""
     for _ in range(_TRIES):
         with transaction(connection, kind="DEFERRED"):
             live, is_missing = _from_file(connection, folder, settings)
@@ -41,7 +41,7 @@ def open_index(
 
 
 def catch_up(live: LiveIndex, connection: sqlite3.Connection, folder: Path, settings: Settings) -> None:
-    """Nothing; the index is then at the change that the connection's transaction sees, by the shortest way."""
+    """Bring the index to the change that the connection's transaction sees, by the shortest way."""
     state = read_state(connection)
     can_follow = state.forgotten <= live.sequence and not live.is_torn
     if can_follow and _replays_quickly(connection, live.sequence, len(live.index)):
@@ -52,7 +52,7 @@ def catch_up(live: LiveIndex, connection: sqlite3.Connection, folder: Path, sett
 
 
 def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) -> None:
-    """Nothing; the index is then in a file of its own, and the database says so.
+    """Save the index in a file of its own, and note that in the database.
 
     The file's name holds the checksum of its content, and the database holds the name: whichever of the two is older,
     after a crash or in a copy, they do not fit each other by accident.
@@ -81,7 +81,7 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
 
 
 def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
-    """The index in a file, if it is whole and of this store."""
+    """Return the index in a file, if it is whole and of this store."""
     try:
         index = MultiIndex.open(path)
         if path.name != f"index-{_checksum(path)}.ham":
@@ -93,7 +93,7 @@ def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
 
 
 def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings) -> tuple[LiveIndex | None, bool]:
-    """The saved index and what changed since, if it can be used; and whether its file is missing.
+    """Return the saved index and what changed since, if it can be used; and True if its file is missing.
 
     A file that the database names is missing if a writer has just put another in its place: the database then names
     that one.

@@ -10,7 +10,7 @@ from hamtarget.errors import CorruptFileError
 
 
 class State(NamedTuple):
-    """How far a store has come."""
+    """The state of a store."""
 
     sequence: int
     """Number of the last change."""
@@ -30,7 +30,7 @@ class State(NamedTuple):
 
 
 def read_state(connection: sqlite3.Connection) -> State:
-    """The state that the connection sees.
+    """Return the state that the connection sees.
 
     Raises:
         CorruptFileError: it is damaged.
@@ -44,5 +44,5 @@ def read_state(connection: sqlite3.Connection) -> State:
 
 
 def write_state(connection: sqlite3.Connection, state: State) -> None:
-    """Nothing; the state is then this one."""
+    """Write the state."""
     connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?, ?)", (*state, state.checksum))

@@ -21,7 +21,7 @@ from hamtarget.store.sqlite.state import read_state, write_state
 
 
 class Writing:
-    """What a transaction has done so far.
+    """A transaction and what it has done so far.
 
     Attributes:
         sequence: the transaction's number.
@@ -38,7 +38,7 @@ class Writing:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """A part of the transaction: if anything is raised in it, all of it is undone, and the rest stays."""
+        """Begin a part of the transaction: if anything is raised in it, that part is undone, and the rest stays."""
         n_changes, next_row = len(self.changes), self._next_row
         with translated(self._file):
             self._check_open()
@@ -57,7 +57,7 @@ class Writing:
             raise
 
     def put(self, batch: Batch) -> None:
-        """Nothing; the items are then part of the transaction, in place of those with the same ids."""
+        """Put items, in place of those with the same ids."""
         batch = batch.without_repeats()
         with translated(self._file):
             self._check_open()
@@ -73,7 +73,7 @@ class Writing:
         self.changes.append(PutRows(np.array(rows, dtype=np.int64), batch.codes, batch.embeddings))
 
     def delete(self, ids: list[Id]) -> int:
-        """How many of the ids were there; they are then gone."""
+        """Delete these ids, and return how many of them were there."""
         with translated(self._file):
             self._check_open()
             rows = read_existing(self._connection, list(find_rows(self._connection, ids).values()))
@@ -83,7 +83,7 @@ class Writing:
         return len(rows)
 
     def finish(self) -> None:
-        """Nothing; to be called last, before the commit.
+        """Write the new state; to be called last, before the commit.
 
         Raises:
             WriteError: a failure, which the caller caught, has undone the transaction.
@@ -98,7 +98,7 @@ class Writing:
             raise WriteError("the transaction was undone by the failure before; nothing was changed: begin it again")
 
     def _rows(self, ids: list[Id]) -> list[int]:
-        """Row numbers of the ids; new ones for those that need one and have none."""
+        """Return row numbers of the ids; new ones for those that need one and have none."""
         known = find_rows(self._connection, ids)
         nameless = [id for id in ids if id not in known]
         fresh = dict(zip(nameless, count(self._next_row), strict=False))

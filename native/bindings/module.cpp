@@ -1,0 +1,253 @@
+// What Python sees of the native core. This file converts types and releases the GIL; it holds no logic.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../core/errors.hpp"
+#include "../core/multi_index.hpp"
+#include "../core/search/rows_within.hpp"
+#include "../core/search/search.hpp"
+#include "../file/index_file.hpp"
+#include "../kernels/code_kernel.hpp"
+#include "arrays.hpp"
+#include "hit_tuples.hpp"
+#include "row_names.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace hamtarget;
+using namespace hamtarget::bindings;
+
+namespace {
+
+const CodeKernel& kernel_of(const std::optional<std::string>& name) {
+    return name ? kernel_named(*name) : best_kernel();
+}
+
+std::vector<std::string> kernel_names() {
+    std::vector<std::string> names;
+    for (const CodeKernel* kernel : supported_kernels()) names.emplace_back(kernel->name);
+    return names;
+}
+
+auto distances(const Input<std::uint8_t, 1>& query, const Bytes& codes, const std::optional<std::string>& kernel) {
+    const auto& chosen = kernel_of(kernel);
+    std::vector<Distance> result(codes.shape(0));
+    {
+        nb::gil_scoped_release release;
+        chosen.distances(query.data(), codes_of(codes), result.data());
+    }
+    return array_of(std::move(result));
+}
+
+auto within(const Input<std::uint8_t, 1>& query, const Bytes& codes, std::size_t radius,
+            const std::optional<std::string>& kernel) {
+    const auto& chosen = kernel_of(kernel);
+    RowsWithin found;
+    {
+        nb::gil_scoped_release release;
+        found = rows_within(chosen, query.data(), codes_of(codes), static_cast<Distance>(radius));
+    }
+    return std::make_tuple(array_of(std::move(found.rows)), array_of(std::move(found.distances)));
+}
+
+RowsView rows_of(const Ids& ids, const Bytes& codes, const std::optional<Bytes>& embeddings) {
+    return {codes_of(codes), ids.data(), embeddings ? embeddings->data() : nullptr};
+}
+
+void add(MultiIndex& index, const Ids& ids, const Bytes& codes, const std::optional<Bytes>& embeddings) {
+    const RowsView rows = rows_of(ids, codes, embeddings);
+    nb::gil_scoped_release release;
+    index.add(rows);
+}
+
+void erase(MultiIndex& index, const Ids& ids) {
+    nb::gil_scoped_release release;
+    index.erase(ids.data(), ids.size());
+}
+
+void replace(MultiIndex& index, const Ids& ids, const Bytes& codes, const std::optional<Bytes>& embeddings) {
+    const RowsView rows = rows_of(ids, codes, embeddings);
+    nb::gil_scoped_release release;
+    index.replace(rows);
+}
+
+auto get(const MultiIndex& index, const Ids& ids) {
+    std::vector<std::uint8_t> codes(ids.size() * index.layout().n_bytes);
+    std::vector<std::uint8_t> embeddings(ids.size() * index.layout().embedding_bytes);
+    {
+        nb::gil_scoped_release release;
+        index.get(ids.data(), ids.size(), codes.data(), embeddings.data());
+    }
+    return std::make_tuple(array_of(std::move(codes)), array_of(std::move(embeddings)));
+}
+
+// A request, and the arrays that it points into.
+struct Search {
+    Bytes queries;
+    std::optional<Ids> filter_ids;
+    std::optional<Input<bool, 1>> filter_mask;
+    std::optional<Bytes> embeddings;
+    std::optional<Input<float, 2>> logits;
+    Request request;
+
+    Search(Bytes queries_, std::size_t radius, std::optional<std::size_t> limit, std::optional<Ids> filter_ids_,
+           std::optional<Input<bool, 1>> filter_mask_, std::size_t rerank, std::optional<Bytes> embeddings_,
+           std::optional<Input<float, 2>> logits_, std::size_t budget, std::optional<std::size_t> comparisons)
+        : queries(std::move(queries_)),
+          filter_ids(std::move(filter_ids_)),
+          filter_mask(std::move(filter_mask_)),
+          embeddings(std::move(embeddings_)),
+          logits(std::move(logits_)) {
+        request.queries = codes_of(queries);
+        request.radius = static_cast<Distance>(radius);
+        request.limit = limit.value_or(kNoLimit);
+        request.rerank = rerank;
+        request.budget = budget;
+        request.comparisons = comparisons.value_or(kNoLimit);
+        if (filter_ids) request.filter.emplace(filter_ids->data(), filter_ids->size());
+        if (filter_mask) request.filter.emplace(filter_mask->data(), filter_mask->size());
+        if (embeddings) request.embeddings = embeddings->data();
+        if (logits) request.logits = logits->data();
+    }
+};
+
+Hits hits_of(const MultiIndex& index, const Search& search, std::size_t n_threads) {
+    nb::gil_scoped_release release;
+    return hamtarget::search(index, search.request, n_threads);
+}
+
+auto search_batch(const MultiIndex& index, const Search& search, std::size_t n_threads) {
+    Hits hits = hits_of(index, search, n_threads);
+    return std::make_tuple(array_of(std::move(hits.offsets)), array_of(std::move(hits.ids)),
+                           array_of(std::move(hits.distances)), array_of(std::move(hits.embedding_distances)),
+                           array_of(std::move(hits.costs)));
+}
+
+// Return the hits of one query, or None if the name of one of them is not known, and its costs.
+std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
+                                                                            const Search& search,
+                                                                            nb::type_object hits_type,
+                                                                            nb::type_object hit_type,
+                                                                            const RowNames* names) {
+    const Hits found = hits_of(index, search, 1);
+    const bool reranks = search.request.rerank > 0;
+    nb::object hits = tuples_of(found, reranks, hits_type, hit_type, names);
+    if (!hits.is_valid()) hits = nb::none();
+    return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
+}
+
+void save(const MultiIndex& index, const std::string& path) {
+    nb::gil_scoped_release release;
+    save_index(index, path);
+}
+
+std::unique_ptr<MultiIndex> open_file(const std::string& path, bool mapped, bool verify) {
+    const auto access = mapped ? SnapshotFile::Access::map : SnapshotFile::Access::read;
+    const auto check = verify ? SnapshotFile::Check::all : SnapshotFile::Check::bounds;
+    nb::gil_scoped_release release;
+    return open_index(path, access, check, best_kernel());
+}
+
+// Turn errors of the core into those of hamtarget.errors.
+void translate(const std::exception_ptr& error, void*) {
+    const auto raise = [](const char* name, const char* text) {
+        PyErr_SetString(nb::module_::import_("hamtarget.errors").attr(name).ptr(), text);
+    };
+    try {
+        std::rethrow_exception(error);
+    } catch (const InputError& failure) {
+        raise("InputError", failure.what());
+    } catch (const CorruptFile& failure) {
+        raise("CorruptFileError", failure.what());
+    } catch (const UnsupportedFile& failure) {
+        raise("UnsupportedFileError", failure.what());
+    } catch (const FileFailure& failure) {
+        // Python picks the subclass by the number: FileNotFoundError, PermissionError.
+        PyErr_SetObject(PyExc_OSError, nb::make_tuple(failure.code, failure.what()).ptr());
+    }
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    module.doc() = "The native core. Private: hamtarget.search checks arguments, this module does not.";
+    nb::register_exception_translator(translate);
+
+    module.def("kernels", &kernel_names, "Return the names of the kernels that this CPU can run; the first is in use.");
+    module.def("distances", &distances, "query"_a.noconvert(), "codes"_a.noconvert(), "kernel"_a = nb::none(),
+               "Return the Hamming distances of one query, (bytes,), to all codes, (rows, bytes).");
+
+    module.def("within", &within, "query"_a.noconvert(), "codes"_a.noconvert(), "radius"_a, "kernel"_a = nb::none(),
+               "Return the rows within `radius` of one query, and their distances, in the order of the rows.");
+
+    nb::class_<Search>(module, "Search", "A request, and the arrays that it points into.")
+        .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,
+                      std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>, std::size_t,
+                      std::optional<std::size_t>>(),
+             "queries"_a.noconvert(), "radius"_a, "limit"_a = nb::none(), "filter_ids"_a = nb::none(),
+             "filter_mask"_a = nb::none(), "rerank"_a = 0, "embeddings"_a = nb::none(), "logits"_a = nb::none(),
+             "budget"_a = 0, "comparisons"_a = nb::none())
+        .def_prop_ro("reranks", [](const Search& search) { return search.request.rerank > 0; });
+
+    nb::enum_<Element>(module, "Element")
+        .value("float32", Element::kFloat32)
+        .value("float16", Element::kFloat16)
+        .value("int8", Element::kInt8);
+    nb::enum_<Metric>(module, "Metric")
+        .value("l2", Metric::kEuclidean)
+        .value("cosine", Metric::kCosine)
+        .value("dot", Metric::kDot);
+
+    nb::class_<RowNames>(module, "RowNames", "Ids of rows whose numbers are not their ids.")
+        .def(nb::init<std::int64_t>(), "first_named"_a)
+        .def("hold", &RowNames::hold, "first"_a, "ids"_a, "is_known"_a.noconvert())
+        .def(
+            "know", [](const RowNames& names, const Ids& rows) { return names.know(rows.data(), rows.size()); },
+            "rows"_a.noconvert(), "Return True if the ids of all of the rows are known.");
+
+    nb::class_<MultiIndex>(module, "MultiIndex", "Rows and the tables that find them; without tables, a linear scan.")
+        .def(
+            "__init__",
+            [](MultiIndex* self, std::size_t n_bytes, std::size_t n_tables, std::size_t radius, std::size_t n_dims,
+               Element element, Metric metric, const std::optional<std::string>& kernel) {
+                new (self) MultiIndex({n_bytes, n_tables, 0}, radius, {n_dims, element, metric}, kernel_of(kernel));
+            },
+            "n_bytes"_a, "n_tables"_a, "radius"_a, "n_dims"_a = 0, "element"_a = Element::kFloat32,
+            "metric"_a = Metric::kEuclidean, "kernel"_a = nb::none())
+        .def("add", &add, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
+        .def("delete", &erase, "ids"_a.noconvert())
+        .def("replace", &replace, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
+        .def("get", &get, "ids"_a.noconvert(), "Return codes and embeddings, as bytes one after another.")
+        .def(
+            "ids", [](const MultiIndex& index) { return array_of(index.ids()); }, "Return all ids, ascending.")
+        .def("compact", &MultiIndex::compact, nb::call_guard<nb::gil_scoped_release>())
+        .def("search", &search_batch, "search"_a, "n_threads"_a,
+             "Return offsets, ids, distances, embedding distances, and three costs for each query.")
+        .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
+             "Return the hits of one query, as a tuple of tuples of the types given, or None, and its costs.")
+        .def("save", &save, "path"_a)
+        .def_static("open", &open_file, "path"_a, "mapped"_a, "verify"_a = true,
+                    "Open the index in a file. Without `verify`, checksums and row numbers are not checked.")
+        .def("__contains__", &MultiIndex::contains, "id"_a)
+        .def("__len__", [](const MultiIndex& index) { return index.manifest()->n_live(); })
+        .def_prop_ro("n_parts", [](const MultiIndex& index) { return index.manifest()->parts.size(); })
+        .def_prop_ro("memory", [](const MultiIndex& index) { return index.manifest()->memory(); })
+        .def_prop_ro("n_bytes", [](const MultiIndex& index) { return index.layout().n_bytes; })
+        .def_prop_ro("n_tables", [](const MultiIndex& index) { return index.layout().n_tables; })
+        .def_prop_ro("radius", &MultiIndex::radius)
+        .def_prop_ro("n_dims", [](const MultiIndex& index) { return index.embedding().n_dims; })
+        .def_prop_ro("element", [](const MultiIndex& index) { return index.embedding().element; })
+        .def_prop_ro("metric", [](const MultiIndex& index) { return index.embedding().metric; });
+}

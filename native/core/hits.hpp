@@ -1,0 +1,220 @@
+// Hits: collecting the first ones, sorting them, and the results of many queries.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "array.hpp"
+#include "manifest.hpp"
+#include "merge.hpp"
+
+namespace hamtarget {
+
+inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+// Nearer comes first; of rows at the same distance, the smaller id.
+class HitOrder {
+  public:
+    explicit HitOrder(const Manifest& manifest)
+        : manifest_(&manifest), by_rows_(manifest.parts.size() == 1 || manifest.is_verified()) {}
+
+    Id id(Hit hit) const { return manifest_->parts[part_of(hit)].segment->ids[row_of(hit)]; }
+
+    bool operator()(Hit left, Hit right) const {
+        if (distance_of(left) != distance_of(right)) return left < right;
+        if (by_rows_ && part_of(left) == part_of(right) && is_sorted(part_of(left))) return left < right;
+        return id(left) < id(right);
+    }
+
+    std::size_t n_parts() const { return manifest_->parts.size(); }
+    // Tell whether the order of rows is that of their ids, as in all parts but a delta.
+    bool is_sorted(std::size_t part) const { return !manifest_->parts[part].delta; }
+
+  private:
+    const Manifest* manifest_;
+    // Hits of one part are compared by row, which is faster, and hits of two parts by id. These must not contradict
+    // each other, or sorting would read outside of the hits. So ids decide alone if they may not ascend.
+    bool by_rows_;
+};
+
+// Sorts hits, in memory that is used again and again.
+class HitSorter {
+  public:
+    // Return the hits in order, where they were or in memory of the sorter. None is farther than `farthest`.
+    std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order) {
+        const std::size_t count = hits.size();
+        if (count < 2) return {hits.data(), count};
+        if (!rows_order(hits, order)) {
+            std::sort(hits.data(), hits.data() + count, order);
+            return {hits.data(), count};
+        }
+        // Both have room for one more than there are: see by_distance.
+        hits.reserve(count + 1);
+        if (room_.size() < count + 1) room_.resize(count + 1);
+        find_runs(hits);
+        Hit* const by_row = merge_runs(hits.data(), room_.data(), ends_,
+                                       [](const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
+                                           merge_two(left, middle, end, to, row_key);
+                                       });
+        Hit* const to = by_row == hits.data() ? room_.data() : hits.data();
+        by_distance(by_row, to, count, farthest);
+        return {to, count};
+    }
+
+  private:
+    // Tell whether the order of rows is that of ids, as in a single segment.
+    static bool rows_order(const Growing<Hit>& hits, const HitOrder& order) {
+        if (!order.is_sorted(part_of(hits[0]))) return false;
+        if (order.n_parts() == 1) return true;
+        std::uint64_t differing = 0;
+        for (std::size_t i = 1; i < hits.size(); ++i) differing |= raw(hits[i]) ^ raw(hits[0]);
+        return part_of(Hit{differing}) == 0;
+    }
+
+    static std::uint64_t row_key(Hit hit) { return raw(hit) & 0xFFFFFFFFFFFF; }
+
+    // Hits come in ascending runs of rows, one for each bucket that was read.
+    void find_runs(const Growing<Hit>& hits) {
+        ends_.clear();
+        for (std::size_t i = 1; i < hits.size(); ++i)
+            if (row_key(hits[i]) < row_key(hits[i - 1])) ends_.push_back(static_cast<std::uint32_t>(i));
+        ends_.push_back(static_cast<std::uint32_t>(hits.size()));
+    }
+
+    // Sort by distance, which is a small number. If there are few distances, one pass for each is fastest: it needs
+    // neither counts nor branches. If there are many, counting them gives every hit its place.
+    void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest) {
+        constexpr Distance kFew = 6;
+        if (farthest <= kFew) {
+            // A hit at another distance is overwritten by the next one. The last such hit lies past the end.
+            std::size_t kept = 0;
+            for (unsigned distance = 0; distance <= farthest; ++distance)
+                for (std::size_t i = 0; i < count; ++i) {
+                    to[kept] = from[i];
+                    kept += distance_of(from[i]) == distance;
+                }
+            return;
+        }
+        starts_.assign(farthest + 2u, 0);
+        for (std::size_t i = 0; i < count; ++i) ++starts_[distance_of(from[i]) + 1u];
+        for (std::size_t d = 1; d < starts_.size(); ++d) starts_[d] += starts_[d - 1];
+        for (std::size_t i = 0; i < count; ++i) to[starts_[distance_of(from[i])]++] = from[i];
+    }
+
+    std::vector<Hit> room_;
+    std::vector<std::uint32_t> ends_;  // of runs
+    std::vector<std::uint32_t> starts_;
+};
+
+// The first `limit` (at least 1) of the hits that are offered.
+class FirstHits {
+  public:
+    // Forget everything. Distances will be at most `radius`.
+    void reset(Distance radius, std::size_t limit) {
+        bound_ = radius;
+        limit_ = limit;
+        hits_.clear();
+        if (limit != kNoLimit) {
+            counts_.assign(radius + 1u, 0);
+            within_bound_ = 0;
+        }
+    }
+
+    // Return the distance beyond which rows need not be offered any more. It shrinks as hits come in.
+    Distance bound() const { return bound_; }
+
+    // Tell whether rows farther than `distance` cannot be among the first any more.
+    bool full_within(std::size_t distance) const {
+        return limit_ != kNoLimit && bound_ <= distance && within_bound_ >= limit_;
+    }
+
+    // Return the hits. Without a limit, more may be written here directly.
+    Growing<Hit>& all() { return hits_; }
+
+    void offer(Hit hit, const HitOrder& order) {
+        if (limit_ == kNoLimit) {
+            hits_.push(hit);
+            return;
+        }
+        if (distance_of(hit) > bound_) return;
+        hits_.push(hit);
+        ++counts_[distance_of(hit)];
+        ++within_bound_;
+        while (within_bound_ - counts_[bound_] >= limit_) within_bound_ -= counts_[bound_--];
+        // Hits that came before the bound shrank are dropped now and then, which takes constant time a hit.
+        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order);
+    }
+
+    // Return the hits in order. They are valid until anything is done with this or with the sorter.
+    std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order) {
+        if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
+        return sorter.sort(hits_, bound_, order);
+    }
+
+  private:
+    static constexpr std::size_t kSlack = 256;
+
+    void cut(const HitOrder& order) {
+        std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), order);
+        hits_.shrink(limit_);
+        within_bound_ = limit_;
+        std::fill(counts_.begin(), counts_.end(), 0);
+        for (std::size_t i = 0; i < limit_; ++i) ++counts_[distance_of(hits_[i])];
+    }
+
+    Distance bound_ = 0;
+    std::size_t limit_ = kNoLimit;
+    std::size_t within_bound_ = 0;       // hits at most as far as the bound
+    std::vector<std::uint32_t> counts_;  // of them at each distance
+    Growing<Hit> hits_;
+};
+
+// What a query cost.
+struct Cost {
+    std::int64_t buckets = 0;      // looked up
+    std::int64_t candidates = 0;   // rows read, one in several buckets counted in each
+    std::int64_t comparisons = 0;  // embedding distances computed
+};
+
+// Hits of many queries: those of query q lie from offsets[q] to offsets[q + 1].
+struct Hits {
+    Growing<std::int64_t> offsets;
+    Growing<Id> ids;
+    Growing<Distance> distances;
+    Growing<float> embedding_distances;  // empty unless hits were ranked by them
+    Growing<std::int64_t> costs;         // three for each query
+
+    Hits() { offsets.push(0); }
+
+    // Append the hits of the queries that follow.
+    void append(const Hits& other) {
+        const std::int64_t before = offsets[offsets.size() - 1];
+        for (std::size_t q = 1; q < other.offsets.size(); ++q) offsets.push(before + other.offsets[q]);
+        ids.append(other.ids);
+        distances.append(other.distances);
+        embedding_distances.append(other.embedding_distances);
+        costs.append(other.costs);
+    }
+
+    // Make room for as many hits a query as there were so far: growing again and again would touch memory twice. Stop
+    // at 320 MB, because the first queries may be unlike the others.
+    void expect(std::size_t queries_done, std::size_t queries_left) {
+        constexpr std::size_t kMost = std::size_t{1} << 25;
+        const std::size_t more = std::min(ids.size() * 9 / 8 / queries_done * queries_left, kMost);
+        ids.reserve(ids.size() + more);
+        distances.reserve(distances.size() + more);
+    }
+
+    void end_query(const Cost& cost) {
+        offsets.push(static_cast<std::int64_t>(ids.size()));
+        std::int64_t* numbers = costs.extend(3);
+        numbers[0] = cost.buckets, numbers[1] = cost.candidates, numbers[2] = cost.comparisons;
+    }
+};
+
+}  // namespace hamtarget

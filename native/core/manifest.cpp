@@ -1,0 +1,68 @@
+#include "manifest.hpp"
+
+#include <cstring>
+
+#include "errors.hpp"
+#include "segment_builder.hpp"
+
+namespace hamtarget {
+
+namespace {
+
+// Live rows of several parts, copied one after another.
+class GatheredRows {
+  public:
+    GatheredRows(const Layout& layout, std::size_t n_rows)
+        : layout_(layout),
+          codes_(n_rows * layout.n_bytes),
+          ids_(n_rows),
+          embeddings_(n_rows * layout.embedding_bytes) {}
+
+    void append(const Part& part) {
+        const Segment& segment = *part.segment;
+        const CodesByRow codes = segment.codes_by_row(layout_.n_bytes);
+        for (std::size_t i = 0; i < part.n_rows; ++i) {
+            const RowNumber row = row_number(i);
+            if (part.is_deleted(row)) continue;
+            const Id id = segment.ids[row];
+            append({{codes[row], 1, layout_.n_bytes}, &id, segment.embeddings.data() + i * layout_.embedding_bytes});
+        }
+    }
+
+    void append(const RowsView& rows) {
+        const std::size_t count = rows.codes.n_rows, width = layout_.embedding_bytes;
+        if (count == 0) return;
+        std::memcpy(codes_.data() + filled_ * layout_.n_bytes, rows.codes.bytes, count * layout_.n_bytes);
+        std::memcpy(ids_.data() + filled_, rows.ids, count * sizeof *rows.ids);
+        if (width) std::memcpy(embeddings_.data() + filled_ * width, rows.embeddings, count * width);
+        filled_ += count;
+    }
+
+    RowsView view() const { return {{codes_.data(), filled_, layout_.n_bytes}, ids_.data(), embeddings_.data()}; }
+
+  private:
+    Layout layout_;
+    std::size_t filled_ = 0;
+    Array<std::uint8_t> codes_;
+    Array<Id> ids_;
+    Array<std::uint8_t> embeddings_;
+};
+
+}  // namespace
+
+Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order) {
+    if (rows.codes.n_rows > 0xFFFFFFFEu) throw InputError("more than 4,294,967,294 rows in one index; split it");
+    return {std::make_shared<const Segment>(build_segment(layout, rows, order)), rows.codes.n_rows, 0, nullptr,
+            nullptr};
+}
+
+Part merged_part(const Layout& layout, const std::vector<Part>& parts, const RowsView& more) {
+    std::size_t n_rows = more.codes.n_rows;
+    for (const Part& part : parts) n_rows += part.n_live();
+    GatheredRows gathered(layout, n_rows);
+    for (const Part& part : parts) gathered.append(part);
+    gathered.append(more);
+    return new_part(layout, gathered.view(), id_order(gathered.view().ids, n_rows));
+}
+
+}  // namespace hamtarget

@@ -1,0 +1,67 @@
+// What a search sees: segments, and which of their rows are deleted. A manifest never changes once it is published.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "segment.hpp"
+
+namespace hamtarget {
+
+// Where the writer puts new rows: the arrays of a segment that has room for kMinTableRows.
+struct Delta {
+    Array<std::uint8_t> codes;
+    Array<Id> ids;
+    Array<std::uint8_t> embeddings;
+};
+
+// A segment, and how much of it counts.
+struct Part {
+    std::shared_ptr<const Segment> segment;
+    std::size_t n_rows = 0;  // a delta may have more: they came later
+    std::size_t n_deleted = 0;
+    std::shared_ptr<const std::vector<std::uint64_t>> deleted;  // one bit a row; null where no row is deleted
+    std::shared_ptr<const Delta> delta;                         // where more rows can be added
+
+    bool is_deleted(RowNumber row) const { return deleted && ((*deleted)[raw(row) / 64] >> (raw(row) % 64) & 1); }
+    std::size_t n_live() const { return n_rows - n_deleted; }
+};
+
+struct Manifest {
+    std::vector<Part> parts;  // the delta, if there is one, comes last
+
+    // Count the rows that are read, deleted ones included.
+    std::size_t n_rows() const {
+        std::size_t sum = 0;
+        for (const Part& part : parts) sum += part.n_rows;
+        return sum;
+    }
+    std::size_t n_live() const {
+        std::size_t sum = 0;
+        for (const Part& part : parts) sum += part.n_live();
+        return sum;
+    }
+    std::size_t memory() const {
+        std::size_t sum = 0;
+        for (const Part& part : parts) sum += part.segment->memory() + (part.deleted ? part.deleted->size() * 8 : 0);
+        return sum;
+    }
+    bool is_verified() const {
+        for (const Part& part : parts)
+            if (!part.segment->is_verified) return false;
+        return true;
+    }
+};
+
+// Hits name the part that they come from in 16 bits; merging keeps parts far fewer.
+inline constexpr std::size_t kMaxParts = 1000;
+
+// Build a part of these rows. `order` is that of their ids.
+Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order);
+
+// Build one part of all live rows of these parts, and of more rows.
+Part merged_part(const Layout& layout, const std::vector<Part>& parts, const RowsView& more = {});
+
+}  // namespace hamtarget

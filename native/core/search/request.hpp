@@ -1,0 +1,83 @@
+// What to search for, and what it will cost.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "../hits.hpp"
+#include "../manifest.hpp"
+
+namespace hamtarget {
+
+// The ids that may be hits: the ids of a list, or those whose place in a mask is set.
+class Filter {
+  public:
+    // Allow these ids, which ascend.
+    Filter(const Id* ids, std::size_t count) : ids_(ids), size_(count) {}
+    // Allow each id i for which element i of the mask is true, and no other id.
+    Filter(const bool* mask, std::size_t size) : mask_(mask), size_(size) {}
+
+    bool allows(Id id) const {
+        if (size_ == 0) return false;
+        if (ids_) return std::binary_search(ids_, ids_ + size_, id);
+        return id >= 0 && static_cast<std::uint64_t>(id) < size_ && mask_[id];
+    }
+
+  private:
+    const Id* ids_ = nullptr;
+    const bool* mask_ = nullptr;
+    std::size_t size_;
+};
+
+struct Request {
+    Codes queries{};
+    Distance radius = 0;
+    std::size_t limit = kNoLimit;
+    std::optional<Filter> filter;
+    std::size_t rerank = 0;                    // hits kept, the closest by embedding; 0: all, by code
+    const std::uint8_t* embeddings = nullptr;  // of the queries, if hits are re-ranked
+    const float* logits = nullptr;             // of the queries, if buckets are probed: n_bits each
+    std::size_t budget = 0;                    // rows that probing may read for a query
+    std::size_t comparisons = kNoLimit;        // rows whose embeddings are compared, if buckets are probed
+};
+
+// Costs of a bucket, which is far away in memory, and of a row in it, in rows of a linear scan (about 0.1 ns).
+inline constexpr std::size_t kBucketCost = 500;
+inline constexpr std::size_t kBucketRowCost = 2;
+
+// Estimated costs of the steps of a search, known before it starts.
+class StepCosts {
+  public:
+    StepCosts(const Layout& layout, const Manifest& manifest, std::size_t radius) : until_(radius + 2, 0.0) {
+        for (const Part& part : manifest.parts) {
+            const auto& tables = part.segment->tables;
+            if (tables.empty()) continue;
+            scan_ += static_cast<double>(part.n_rows);
+            for (std::size_t t = 0; t <= radius; ++t) {
+                const Table& table = tables[t % layout.n_tables];
+                until_[t + 1] += choose(table.key.length(), t / layout.n_tables) *
+                                 (kBucketCost + kBucketRowCost * table.mean_bucket);
+            }
+        }
+        for (std::size_t t = 0; t <= radius; ++t) until_[t + 1] += until_[t];
+    }
+
+    double steps(std::size_t first, std::size_t last) const { return until_[last + 1] - until_[first]; }
+    double scan() const { return scan_; }
+
+  private:
+    static double choose(std::size_t n, std::size_t k) {
+        if (k > n) return 0;
+        double result = 1;
+        for (std::size_t i = 0; i < k; ++i) result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+        return result;
+    }
+
+    double scan_ = 0;
+    std::vector<double> until_;  // [t]: of the steps before t
+};
+
+}  // namespace hamtarget

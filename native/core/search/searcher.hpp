@@ -1,0 +1,359 @@
+// Searches of one manifest: the first `limit` rows within `radius`, exactly.
+//
+// With m tables, step t reads the buckets of table t % m whose numbers differ from the query's in exactly t / m bits.
+// After steps 0 to t every row within distance t has been read (pigeonhole: a row that differs by at most t / m bits
+// in none of the first t % m + 1 substrings, and by less in none of the others, is farther than t). So a search within
+// a radius takes the steps 0 to radius, a search for the k nearest stops at the first t within which there are k, and
+// any number of tables serves any radius. A row's own first step follows from its code: it is emitted there and nowhere
+// else, without a set of visited rows.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../../kernels/code_kernel.hpp"
+#include "../hits.hpp"
+#include "../manifest.hpp"
+#include "../multi_index.hpp"
+#include "collector.hpp"
+#include "lookups.hpp"
+#include "request.hpp"
+#include "row_lists.hpp"
+#include "search_plan.hpp"
+
+namespace hamtarget {
+
+// Searches for some of the queries of a request. Each thread has its own.
+//
+// Queries are searched in chunks (see search_chunk, which names the stages). `q` counts the queries of the chunk, `p`
+// the parts of the manifest, `t` the steps, `j` the tables.
+class Searcher {
+  public:
+    Searcher(const MultiIndex& index, const Manifest& manifest, const Request& request, const StepCosts& costs)
+        : layout_(index.layout()),
+          kernel_(index.kernel()),
+          manifest_(manifest),
+          request_(request),
+          costs_(costs),
+          plan_(layout_, manifest, request, costs),
+          n_tables_(layout_.n_tables),
+          collector_(index, manifest, request),
+          lookups_(plan_.own_tables(manifest)) {
+        chunk_.scans.resize(manifest.parts.size());
+    }
+
+    void run(std::size_t first, std::size_t last, Hits& hits) {
+        for (std::size_t start = first; start < last; start += kChunk) {
+            const std::size_t count = std::min(kChunk, last - start);
+            search_chunk(start, count, hits);
+            if (start == first) hits.expect(count, last - start - count);
+        }
+    }
+
+  private:
+    using Reach = SearchPlan::Reach;
+    using Collecting = SearchPlan::Collecting;
+
+    // Queries that read a block of rows while it is in the cache.
+    static constexpr std::size_t kChunk = 256;
+    // Buckets that are fetched before the first of them is read.
+    static constexpr std::size_t kFetchedBuckets = 32;
+
+    // A query that will read all rows of a part.
+    struct Scan {
+        std::uint32_t query;
+        std::uint32_t step;  // rows of earlier steps have been emitted
+    };
+
+    // The queries at hand, and how far they are.
+    struct Chunk {
+        std::size_t first = 0;  // of the queries of the request
+        std::size_t n_queries = 0;
+        std::size_t n_finished = 0;            // queries whose results are written, from the first on
+        std::vector<std::vector<Scan>> scans;  // [part]: scans that are still to come
+        std::vector<std::uint8_t> is_scanned;  // [q]: 1 if some part with tables is scanned for the query
+    };
+
+    // How queries go on once their own buckets have been read. Results are written in the order of the queries, so one
+    // query that has to wait holds up all that follow.
+    enum class Progress {
+        finishes,  // nothing more is to be read: the result is written at once
+        waits,     // for flipped buckets or a scan, or for a query before it
+    };
+
+    const std::uint8_t* query(std::size_t q) const { return request_.queries.row(chunk_.first + q); }
+
+    // Search for the queries `first` to `first + n_queries - 1` of the request.
+    //
+    // Each stage leaves some queries unfinished: reading their own buckets may show that a scan is cheaper, which then
+    // is put on a list. After the stage `scan`, every hit of every unfinished query is with the collector.
+    void search_chunk(std::size_t first, std::size_t n_queries, Hits& hits) {
+        begin_chunk(first, n_queries);
+        read_own_buckets(hits);
+        if (plan_.reach == Reach::flipped_buckets)
+            for (std::size_t q = 0; q < n_queries; ++q) read_flipped_buckets(q);
+        for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
+        for (; chunk_.n_finished < n_queries; ++chunk_.n_finished) collector_.finish(chunk_.n_finished, hits);
+    }
+
+    void begin_chunk(std::size_t first, std::size_t n_queries) {
+        chunk_.first = first;
+        chunk_.n_queries = n_queries;
+        chunk_.n_finished = 0;
+        chunk_.is_scanned.assign(n_queries, 0);
+        for (auto& scans : chunk_.scans) scans.clear();
+        for (const std::size_t p : plan_.scanned)
+            for (std::uint32_t q = 0; q < n_queries; ++q) chunk_.scans[p].push_back({q, 0});
+        collector_.start(first, n_queries);
+        lookups_.start(request_.queries.slice(first, n_queries));
+    }
+
+    // Take the steps that flip no bit, for all queries: one bucket of each table. Finish the queries that nothing holds
+    // up.
+    void read_own_buckets(Hits& hits) {
+        const bool all_wait = plan_.reach != Reach::own_buckets || !plan_.scanned.empty();
+        Progress progress = all_wait ? Progress::waits : Progress::finishes;
+        for (std::size_t q = 0; q < chunk_.n_queries; ++q) {
+            const bool is_listed = plan_.collecting == Collecting::in_lists_alone && list_all(q);
+            if (is_listed && progress == Progress::finishes && !request_.rerank) {
+                collector_.write_lists(lists_, q, hits);
+                ++chunk_.n_finished;
+                continue;
+            }
+            collector_.found(q).reset(request_.radius, request_.limit);
+            is_listed ? collector_.keep_lists(lists_, 0, q) : read_tabled_parts(q);
+            if (chunk_.is_scanned[q]) progress = Progress::waits;
+            if (progress == Progress::waits) continue;
+            collector_.finish(q, hits);
+            collector_.pass_on(q);
+            ++chunk_.n_finished;
+        }
+    }
+
+    // Count the rows in the query's own buckets of a part.
+    std::size_t n_candidates(const Lookup* lookups) const {
+        std::size_t sum = 0;
+        for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) sum += lookups[j].span.size();
+        return sum;
+    }
+
+    static bool is_scan_cheaper(const Part& part, std::size_t n_candidates) {
+        return n_candidates * kBucketRowCost > part.n_rows;
+    }
+
+    // Put all hits of the query into the lists, or return false if that is too much.
+    bool list_all(std::size_t q) {
+        const Lookup* lookups = lookups_.of(q);
+        const std::size_t rows = n_candidates(lookups);
+        if (is_scan_cheaper(manifest_.parts[0], rows) || rows > RowLists::kMostRows) return false;
+        list_part(0, q, 0, rows);
+        return true;
+    }
+
+    // Put the hits in the query's own buckets of one part into the lists. `first` is the first lookup of the part,
+    // `rows` the rows in these buckets.
+    void list_part(std::size_t p, std::size_t q, std::size_t first, std::size_t rows) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        collector_.cost(q).buckets += static_cast<std::int64_t>(plan_.n_own_buckets);
+        collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
+        lists_.reset(request_.radius, rows, plan_.n_own_buckets);
+        const OwnBuckets buckets{.query = query(q),
+                                 .n_bytes = layout_.n_bytes,
+                                 .radius = request_.radius,
+                                 .tables = segment.tables.data(),
+                                 .n_tables = plan_.n_own_buckets,
+                                 .lookups = lookups_.of(q) + first};
+        const Fetching fetching{&lookups_, q, first};
+        kernel_.read_buckets(buckets, room_, lists_.view(), {Fetching::before, &fetching});
+        if (!segment.is_verified) lists_.limit_rows(row_number(segment.n_rows - 1));
+        // Ids are read when the lists are sorted.
+        if (segment.ids.is_consecutive()) return;
+        for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
+            for (const RowNumber row : lists_.rows(distance)) segment.ids.prefetch(row);
+    }
+
+    // What a kernel calls before it reads a bucket.
+    struct Fetching {
+        Lookups* lookups;
+        std::size_t q;
+        std::size_t first;
+
+        static void before(const void* context, std::size_t table) {
+            const auto* fetching = static_cast<const Fetching*>(context);
+            fetching->lookups->fetch_later(fetching->q, fetching->first + table);
+        }
+    };
+
+    // Emit the hits in the query's own buckets of all parts with tables, or plan scans where they are cheaper.
+    void read_tabled_parts(std::size_t q) {
+        const Lookup* lookups = lookups_.of(q);
+        std::size_t first = 0;
+        for (const std::size_t p : plan_.tabled) {
+            const Part& part = manifest_.parts[p];
+            const std::size_t rows = n_candidates(lookups + first);
+            if (is_scan_cheaper(part, rows)) {
+                chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), 0});
+                chunk_.is_scanned[q] = 1;
+                for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) lookups_.fetch_later(q, first + j);
+            } else if (plan_.collecting != Collecting::one_by_one && rows <= RowLists::kMostRows) {
+                list_part(p, q, first, rows);
+                collector_.keep_lists(lists_, p, q);
+            } else {
+                for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) {
+                    lookups_.fetch_later(q, first + j);
+                    read_bucket(p, j, lookups[first + j].span, q);
+                }
+            }
+            first += plan_.n_own_buckets;
+        }
+    }
+
+    // Take the steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
+    void read_flipped_buckets(std::size_t q) {
+        for (std::size_t t = n_tables_; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
+            const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
+            // A cheap step may bring the bound down so far that few are left.
+            const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
+                               (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
+            if (chunk_.is_scanned[q] || !worth) return scan_the_rest(q, t);
+            for (const std::size_t p : plan_.tabled) take_step(p, t, q);
+        }
+    }
+
+    // Plan scans of the parts that are not scanned for this query yet. Rows of steps before t have been emitted.
+    void scan_the_rest(std::size_t q, std::size_t t) {
+        for (const std::size_t p : plan_.tabled) {
+            const auto& scans = chunk_.scans[p];
+            const auto same = [&](const Scan& scan) { return scan.query == q; };
+            if (std::none_of(scans.begin(), scans.end(), same))
+                chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), static_cast<std::uint32_t>(t)});
+        }
+    }
+
+    void take_step(std::size_t p, std::size_t t, std::size_t q) {
+        const Table& table = manifest_.parts[p].segment->tables[t % n_tables_];
+        const std::size_t flips = t / n_tables_, length = table.key.length();
+        if (flips > length) return;
+        const BucketNumber own = table.key.bucket_of(query(q));
+        std::uint64_t mask = (std::uint64_t{1} << flips) - 1;
+        BucketNumber buckets[kFetchedBuckets];
+        Span spans[kFetchedBuckets];
+        while (mask < std::uint64_t{1} << length) {
+            std::size_t count = 0;
+            for (; count < kFetchedBuckets && mask < std::uint64_t{1} << length; ++count) {
+                buckets[count] = flipped(own, static_cast<std::uint32_t>(mask));
+                __builtin_prefetch(table.offsets + raw(buckets[count]));
+                // The next larger number with as many bits set (Gosper).
+                const std::uint64_t lowest = mask & -mask, carried = mask + lowest;
+                mask = (((mask ^ carried) >> 2) / lowest) | carried;
+            }
+            for (std::size_t i = 0; i < count; ++i) {
+                spans[i] = table.bucket(buckets[i]);
+                prefetch_bucket(table, spans[i], layout_.n_bytes);
+            }
+            for (std::size_t i = 0; i < count; ++i) read_bucket(p, t, spans[i], q);
+        }
+    }
+
+    // Emit the hits of a bucket that step t reads and no earlier one.
+    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        const Table& table = segment.tables[t % n_tables_];
+        ++collector_.cost(q).buckets;
+        each_block_within(table.codes, span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) {
+                const std::uint8_t* code = block.row(room_.positions[i]);
+                if (is_first_step(segment, q, code, t))
+                    collector_.emit(p, table.row_at(start + room_.positions[i]), room_.distances[i], q);
+            }
+        });
+    }
+
+    // Call found(first place, codes, number of rows within the bound) for each block of a span that has such rows.
+    // Their positions and distances lie in room_.
+    template <class Found>
+    void each_block_within(const std::uint8_t* codes, Span span, std::size_t q, Found found) {
+        const std::size_t n_bytes = layout_.n_bytes;
+        collector_.cost(q).candidates += span.stop - span.start;
+        for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
+            const Codes block{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
+            const std::size_t count =
+                kernel_.within(query(q), block, collector_.found(q).bound(), room_.positions, room_.distances);
+            if (count) found(start, block, count);
+        }
+    }
+
+    // Tell whether no step before t reads a row that step t reads.
+    bool is_first_step(const Segment& segment, std::size_t q, const std::uint8_t* code, std::size_t t) const {
+        if (t >= n_tables_) return first_step(segment, q, code) == t;
+        const auto shares = [&](const Table& table) {
+            return table.key.bucket_of(code) == table.key.bucket_of(query(q));
+        };
+        return std::none_of(segment.tables.begin(), segment.tables.begin() + static_cast<std::ptrdiff_t>(t), shares);
+    }
+
+    // Return the step that reads this row first.
+    std::size_t first_step(const Segment& segment, std::size_t q, const std::uint8_t* code) const {
+        std::size_t first = std::size_t(-1);
+        for (std::size_t j = 0; j < n_tables_; ++j) {
+            const KeyBits& key = segment.tables[j].key;
+            const std::uint32_t differing = raw(key.bucket_of(code)) ^ raw(key.bucket_of(query(q)));
+            first = std::min(first, static_cast<std::size_t>(std::popcount(differing)) * n_tables_ + j);
+        }
+        return first;
+    }
+
+    // Read every row of a part for all queries that want it, a block of rows at a time.
+    void scan(std::size_t p) {
+        const Part& part = manifest_.parts[p];
+        if (chunk_.scans[p].empty()) return;
+        const std::size_t most = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
+        // With a limit, the first rows bring the bound down for all that follow: small blocks first.
+        std::size_t block = request_.limit == kNoLimit ? most : most / 8;
+        for (std::size_t start = 0; start < part.n_rows; start += block, block = std::min(2 * block, most)) {
+            const Span span{static_cast<std::uint32_t>(start),
+                            static_cast<std::uint32_t>(std::min(start + block, part.n_rows))};
+            for (const Scan& scan : chunk_.scans[p]) scan_rows(p, span, scan);
+        }
+    }
+
+    void scan_rows(std::size_t p, Span span, const Scan& scan) {
+        const Part& part = manifest_.parts[p];
+        const Segment& segment = *part.segment;
+        const std::size_t q = scan.query;
+        const bool plain = segment.tables.empty() && collector_.takes_all(part);
+        each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
+            if (plain) {
+                Hit* to = collector_.found(q).all().extend(count);
+                for (std::size_t i = 0; i < count; ++i)
+                    to[i] = hit_of(room_.distances[i], p, row_number(start + room_.positions[i]));
+                return;
+            }
+            for (std::size_t i = 0; i < count; ++i) {
+                if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
+                collector_.emit(p, segment.row_at(start + room_.positions[i]), room_.distances[i], q);
+            }
+        });
+    }
+
+    const Layout& layout_;
+    const CodeKernel& kernel_;
+    const Manifest& manifest_;
+    const Request& request_;
+    const StepCosts& costs_;
+    const SearchPlan plan_;
+    const std::size_t n_tables_;
+    Collector collector_;
+    Chunk chunk_;
+
+    // Memory that is used again and again. lists_ holds the hits of the query and part that list_part was called for
+    // last, room_ what the kernel wrote last.
+    Lookups lookups_;
+    RowLists lists_;
+    KernelRoom room_;
+};
+
+}  // namespace hamtarget

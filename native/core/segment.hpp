@@ -1,0 +1,190 @@
+// Segments: rows that no longer change, and the tables that find them by substring.
+//
+// Rows are numbered in the order of their ids. So consecutive ids need no memory, hits are sorted by their row numbers,
+// and rows ascend within a bucket: hits of a bucket come out in order. Codes are not stored by row: the first table
+// has them all, and the place of each row is worked out when a caller asks for codes by row, which no search does.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "../kernels/tables.hpp"
+#include "array.hpp"
+
+namespace hamtarget {
+
+// Fewer rows are scanned as fast as buckets are looked up.
+inline constexpr std::size_t kMinTableRows = 2048;
+
+// How a code is cut, and what is kept with it. The same for all rows of an index.
+struct Layout {
+    std::size_t n_bytes = 0;          // of a code
+    std::size_t n_tables = 0;         // substrings; 0: every search scans
+    std::size_t embedding_bytes = 0;  // of a row; 0: none
+
+    friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+// Return the first bit of substring `index` of `count` (count itself: past the last). The longer ones come first.
+// This is the same cut as hamtarget.codes.substring_bounds.
+inline std::size_t substring_start(std::size_t n_bits, std::size_t count, std::size_t index) {
+    return index * (n_bits / count) + std::min(index, n_bits % count);
+}
+
+// Return the rows in the bucket of a stored row, on average. A few of the buckets are read where there are more than
+// `most_read`: 16 pieces of them, from all over the table.
+inline double mean_bucket(const Table& table, std::size_t most_read = std::numeric_limits<std::size_t>::max()) {
+    constexpr std::size_t kPieces = 16;
+    const std::size_t n_buckets = table.n_offsets() - 1;
+    const std::size_t step = n_buckets > most_read ? n_buckets / kPieces : n_buckets;
+    const std::size_t piece = n_buckets > most_read ? most_read / kPieces : n_buckets;
+    double squares = 0, rows = 0;
+    for (std::size_t start = 0; start < n_buckets; start += step)
+        for (std::size_t b = start; b < start + piece; ++b) {
+            const auto size = static_cast<double>(table.bucket(BucketNumber{static_cast<std::uint32_t>(b)}).size());
+            squares += size * size;
+            rows += size;
+        }
+    return rows > 0 ? squares / rows : 0;
+}
+
+// Ids by row, in as little memory as they need.
+class IdColumn {
+  public:
+    // Adding 32 bits to a base must not pass the largest id.
+    static constexpr Id kMaxBase = std::numeric_limits<Id>::max() - 0xFFFFFFFF;
+
+    IdColumn() = default;
+
+    // The ids are base, base + 1, ...
+    explicit IdColumn(Id base) : base_(base) {}
+    // The ids are base + each of these.
+    IdColumn(Id base, Array<const std::uint32_t> above) : base_(base), above_(std::move(above)) {}
+    explicit IdColumn(Array<const Id> wide) : wide_(std::move(wide)) {}
+
+    // Return a column of `id_at(row)` for rows 0 to n_rows - 1, which ascend.
+    template <class IdAt>
+    static IdColumn of(std::size_t n_rows, IdAt id_at) {
+        if (n_rows == 0) return {};
+        const Id base = id_at(0);
+        // Without a sign: a range may be wider than int64.
+        const std::uint64_t range = static_cast<std::uint64_t>(id_at(n_rows - 1)) - static_cast<std::uint64_t>(base);
+        const bool narrow = base <= kMaxBase || n_rows == 1;
+        if (narrow && range == n_rows - 1) return IdColumn(base);
+        if (narrow && range <= 0xFFFFFFFFu) {
+            Array<std::uint32_t> above(n_rows);
+            for (std::size_t row = 0; row < n_rows; ++row) above[row] = static_cast<std::uint32_t>(id_at(row) - base);
+            return {base, above};
+        }
+        Array<Id> wide(n_rows);
+        for (std::size_t row = 0; row < n_rows; ++row) wide[row] = id_at(row);
+        return IdColumn(Array<const Id>(wide));
+    }
+
+    Id operator[](RowNumber row) const {
+        if (!wide_.empty()) return wide_[raw(row)];
+        return base_ + static_cast<Id>(above_.empty() ? raw(row) : above_[raw(row)]);
+    }
+
+    bool is_consecutive() const { return wide_.empty() && above_.empty(); }
+    HAMTARGET_INLINE void prefetch(RowNumber row) const {
+        if (!wide_.empty())
+            __builtin_prefetch(wide_.data() + raw(row));
+        else
+            __builtin_prefetch(above_.data() + raw(row));
+    }
+
+    Id base() const { return base_; }
+    const Array<const std::uint32_t>& above() const { return above_; }
+    const Array<const Id>& wide() const { return wide_; }
+    std::size_t n_bytes() const { return above_.n_bytes() + wide_.n_bytes(); }
+
+  private:
+    Id base_ = 0;
+    Array<const std::uint32_t> above_;
+    Array<const Id> wide_;
+};
+
+// Where each row of a segment is in its first table: made when it is needed first, and kept.
+class Places {
+  public:
+    Array<const std::uint32_t> of(const Table& first_table) {
+        const std::lock_guard lock(mutex_);
+        if (places_.empty()) {
+            Array<std::uint32_t> places(first_table.n_rows);
+            // A forged file may not have every row.
+            std::memset(places.data(), 0, places.n_bytes());
+            for (std::uint32_t place = 0; place < first_table.n_rows; ++place)
+                places[raw(first_table.row_at(place))] = place;
+            places_ = places;
+        }
+        return places_;
+    }
+
+    std::size_t n_bytes() {
+        const std::lock_guard lock(mutex_);
+        return places_.n_bytes();
+    }
+
+  private:
+    std::mutex mutex_;
+    Array<const std::uint32_t> places_;
+};
+
+// Codes by row.
+struct CodesByRow {
+    const std::uint8_t* codes;
+    std::size_t n_bytes;
+    Array<const std::uint32_t> places;  // of rows; empty where places are rows
+
+    const std::uint8_t* operator[](RowNumber row) const {
+        return codes + std::size_t{places.empty() ? raw(row) : places[raw(row)]} * n_bytes;
+    }
+};
+
+struct Segment {
+    std::size_t n_rows = 0;
+    IdColumn ids;                          // by row, ascending, except in a delta
+    Array<const std::uint8_t> codes;       // by place
+    Array<const std::uint8_t> embeddings;  // by row
+    std::vector<Table> tables;             // none: rows are scanned, and places are rows
+    std::shared_ptr<const void> table_memory;  // what the tables point into
+    // False for a file that was opened without verification. Then nothing is known of the numbers in the arrays: ids
+    // may not ascend, and Table brings places and rows into range when they are read.
+    bool is_verified = true;
+    std::shared_ptr<Places> places = std::make_shared<Places>();
+
+    CodesByRow codes_by_row(std::size_t n_bytes) const {
+        return {codes.data(), n_bytes, tables.empty() ? Array<const std::uint32_t>() : places->of(tables[0])};
+    }
+
+    RowNumber in_range(RowNumber row) const { return std::min(row, row_number(n_rows - 1)); }
+
+    // Return the row at a place of `codes`.
+    RowNumber row_at(std::size_t place) const { return tables.empty() ? row_number(place) : tables[0].row_at(place); }
+
+    std::size_t memory() const {
+        // The codes are those of the first table.
+        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
+        for (std::size_t t = 0; t < tables.size(); ++t)
+            sum += tables[t].n_offsets() * sizeof(std::uint32_t) + n_rows * sizeof(RowNumber) +
+                   (t > 0 ? codes.n_bytes() : 0);
+        return sum;
+    }
+};
+
+// Rows that somebody else owns.
+struct RowsView {
+    Codes codes{};
+    const Id* ids = nullptr;
+    const std::uint8_t* embeddings = nullptr;  // where the layout has some
+};
+
+}  // namespace hamtarget

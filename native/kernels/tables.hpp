@@ -1,0 +1,150 @@
+// Tables: buckets of rows by the bits of one substring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "codes.hpp"
+
+namespace hamtarget {
+
+inline constexpr std::size_t kMaxKeyBits = 28;
+
+// Which bits of a code make the bucket numbers of one table: up to 28 bits, made of one substring.
+//
+// A substring longer than a bucket number is folded: bit i of it counts for bit i % length. So equal substrings have
+// equal numbers, flipping a bit of one flips a bit of the other, and a search that reads every number within f flips
+// misses no substring within f flips. Folding spreads skewed codes better than leaving bits out.
+class KeyBits {
+  public:
+    KeyBits() = default;
+
+    // Use the bits `start` to `stop - 1` of a code; of a very long substring, only the first 2 * length.
+    HAMTARGET_INLINE KeyBits(std::size_t start, std::size_t stop, std::size_t length, std::size_t n_bytes)
+        : start_(start),
+          width_(smaller(stop - start, 2 * length)),
+          length_(length),
+          n_read_(smaller<std::size_t>(8, n_bytes)),
+          // The 8 bytes read must not reach past the code.
+          offset_(smaller(start / 8, n_bytes - n_read_)),
+          shift_(start - 8 * offset_),
+          mask_((std::uint64_t{1} << width_) - 1),
+          bits_(mask_ << start % 64),
+          bits_of_next_(start % 64 ? mask_ >> (64 - start % 64) : 0) {}
+
+    HAMTARGET_INLINE std::uint64_t substring_of(const std::uint8_t* code) const {
+        std::uint64_t word = 0;
+        if (n_read_ == 8)
+            std::memcpy(&word, code + offset_, 8);
+        else
+            std::memcpy(&word, code, n_read_);
+        return word >> shift_ & mask_;
+    }
+
+    HAMTARGET_INLINE BucketNumber bucket_of(const std::uint8_t* code) const {
+        const std::uint64_t substring = substring_of(code);
+        const std::uint64_t folded = (substring ^ substring >> length_) & ((std::uint64_t{1} << length_) - 1);
+        return static_cast<BucketNumber>(static_cast<std::uint32_t>(folded));
+    }
+
+    // The substring, as far as it counts, lies in this 64-bit word of a code and the next one, in these bits.
+    HAMTARGET_INLINE std::size_t word() const { return start_ / 64; }
+    HAMTARGET_INLINE std::uint64_t bits() const { return bits_; }
+    HAMTARGET_INLINE std::uint64_t bits_of_next() const { return bits_of_next_; }
+
+    HAMTARGET_INLINE std::size_t start() const { return start_; }
+    HAMTARGET_INLINE std::size_t width() const { return width_; }
+    // Bits of a bucket number.
+    HAMTARGET_INLINE std::size_t length() const { return length_; }
+
+  private:
+    std::size_t start_ = 0, width_ = 0, length_ = 0, n_read_ = 0, offset_ = 0, shift_ = 0;
+    std::uint64_t mask_ = 0, bits_ = 0, bits_of_next_ = 0;
+};
+
+// Flip bits of a bucket number.
+HAMTARGET_INLINE constexpr BucketNumber flipped(BucketNumber bucket, std::uint32_t bits) {
+    return BucketNumber{raw(bucket) ^ bits};
+}
+
+// Places of a table, or of rows.
+struct Span {
+    std::uint32_t start, stop;
+
+    HAMTARGET_INLINE std::size_t size() const { return stop - start; }
+};
+
+// A table that a segment owns. Bucket b holds the places offsets[b] to offsets[b + 1] - 1.
+//
+// The arrays may be those of a file that was opened without verification, so their content is not to be trusted:
+// bucket() and row_at() bring every number that they read into range. A damaged file gives wrong answers, but no
+// read outside of the arrays.
+struct Table {
+    KeyBits key;
+    const std::uint32_t* offsets = nullptr;  // 2^key.length() + 1
+    const std::uint8_t* codes = nullptr;     // by place
+    const RowNumber* rows = nullptr;         // by place
+    std::uint32_t n_rows = 0;
+    double mean_bucket = 0;  // rows in the bucket of a stored row, on average
+
+    std::size_t n_offsets() const { return (std::size_t{1} << key.length()) + 1; }
+
+    HAMTARGET_INLINE Span bucket(BucketNumber number) const {
+        const std::uint32_t stop = smaller(offsets[raw(number) + 1], n_rows);
+        return {smaller(offsets[raw(number)], stop), stop};
+    }
+    HAMTARGET_INLINE RowNumber row_at(std::size_t place) const {
+        return RowNumber{smaller(raw(rows[place]), n_rows - 1)};
+    }
+};
+
+// The query's own bucket of one table.
+struct Lookup {
+    BucketNumber number;
+    Span span;
+};
+
+// The query's own buckets of the first tables of a segment.
+struct OwnBuckets {
+    const std::uint8_t* query;
+    std::size_t n_bytes;  // of a code
+    Distance radius;
+    const Table* tables;
+    std::size_t n_tables;
+    const Lookup* lookups;  // one for each table
+
+    HAMTARGET_INLINE Codes codes(std::size_t table) const {
+        const Span span = lookups[table].span;
+        return {tables[table].codes + span.start * n_bytes, span.size(), n_bytes};
+    }
+    HAMTARGET_INLINE const RowNumber* rows(std::size_t table) const {
+        return tables[table].rows + lookups[table].span.start;
+    }
+};
+
+// Lists of rows that a kernel fills, one for each distance. Each list consists of runs, one for each bucket.
+struct RowListsView {
+    RowNumber* rows;
+    std::size_t room;  // of a list, in rows
+    std::size_t n_lists;
+    std::uint32_t* ends;  // of each list in each run
+
+    HAMTARGET_INLINE RowNumber* list(std::size_t distance) const { return rows + distance * room; }
+    HAMTARGET_INLINE void end_run(std::size_t run, std::size_t distance, const RowNumber* end) const {
+        ends[run * n_lists + distance] = static_cast<std::uint32_t>(end - list(distance));
+    }
+};
+
+// More distances than this are not collected in lists.
+inline constexpr std::size_t kMostLists = 16;
+
+// What a kernel calls before it reads bucket `table`, so that later buckets are fetched meanwhile.
+struct BeforeBucket {
+    void (*call)(const void* context, std::size_t table);
+    const void* context;
+
+    HAMTARGET_INLINE void operator()(std::size_t table) const { call(context, table); }
+};
+
+}  // namespace hamtarget
