@@ -280,8 +280,8 @@ class Work:
         if hits.costs is None:
             raise TypeError("the store did not tell the costs of a search")
         # One entry for a batch, its mean: thousands of entries would take longer than the search.
-        self._meters.candidates.observe(float(hits.costs.candidates.mean()))
-        self._meters.comparisons.observe(float(hits.costs.comparisons.mean()))
+        self._meters.candidates.observe(int(hits.costs.candidates.sum()) / len(hits))
+        self._meters.comparisons.observe(int(hits.costs.comparisons.sum()) / len(hits))
         items: list[Item | None] = []
         histogram = None
         asked = job.asked
