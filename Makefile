@@ -60,7 +60,7 @@ test: $(VENV)/.installed
 
 # The folders that need neither a server nor training; of the stores, those in folders.
 test-quick: $(VENV)/.installed
-	@$(BIN)/python -m pytest -n 2 -m "not slow" -k "not postgres" tests/unit tests/golden tests/stores
+	@$(BIN)/python -m pytest -n 2 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py

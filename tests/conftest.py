@@ -9,6 +9,16 @@ import pytest
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
+def pytest_collection_modifyitems(items):
+    """Mark every test that uses a PostgreSQL server, so that a run can leave them out: -m "not postgres"."""
+    for item in items:
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if "postgres_server" in item.fixturenames or any(
+            isinstance(each, str) and each == "postgres" for each in parameters
+        ):
+            item.add_marker("postgres")
+
+
 class FolderStores:
     """Stores in folders, by SQLite."""
 

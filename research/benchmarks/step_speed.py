@@ -17,16 +17,9 @@ from typing import Any
 import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import (
-    DenseNet,
-    HammingTargetLoss,
-    HashModel,
-    Neighbors,
-    Progress,
-    TrainingOptions,
-    nearest_neighbors,
-    train,
-)
+from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, TrainingProgress, train
+from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.similarity import nearest_neighbors
 
 N_ITEMS = 100_000
 
@@ -46,7 +39,7 @@ def measure(
     )
     stamps: list[float] = []
 
-    def note(_: Progress) -> None:
+    def note(_: TrainingProgress) -> None:
         stamps.append(time.perf_counter())
 
     train(model, loss, inputs, similarity, options, progress=note)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hamtarget.errors import DtypeError, ShapeError
-from hamtarget.learn.checkpoint import Progress
-from hamtarget.learn.encoder import available_device
+from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.fitting import torch_device
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.head import HashHead, HashModel
-from hamtarget.learn.networks.small import Standardize
+from hamtarget.learn.networks.standardize import Standardize
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.similarity import as_similarity
 from hamtarget.learn.trainer import train
@@ -71,7 +71,7 @@ class FineTuner:
             raise ShapeError(f"images have shape {images.shape}; expected (rows, [channels,] height, width)")
         if images.dtype not in (np.uint8, np.float32):
             raise DtypeError(f"images have dtype {images.dtype}; expected uint8, or float32 features")
-        self.device = available_device() if device is None else device
+        self.device = torch_device("auto") if device is None else device
         self.images = torch.from_numpy(np.ascontiguousarray(images)).to(self.device)
         if self.images.ndim == 3:
             self.images = self.images[:, None]
@@ -88,7 +88,7 @@ class FineTuner:
         options: TrainingOptions,
         *,
         normalize: bool,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[TrainingProgress], None] | None = None,
     ) -> FineTuned:
         """Train a model on some rows.
 
@@ -111,7 +111,7 @@ class FineTuner:
         model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         reports: list[tuple[int, float]] = []
 
-        def note(state: Progress) -> None:
+        def note(state: TrainingProgress) -> None:
             reports.append((state.step, time.perf_counter()))
             if progress is not None:
                 progress(state)

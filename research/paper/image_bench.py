@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.learn import CropFlipColor, Resize, available_device, backbone
+from hamtarget.learn import backbone
+from hamtarget.learn.fitting import torch_device
+from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from research.comparators.fine_tuning import FineTuner
 from research.datasets import open_image_data
 from research.paper.image_runs import Run, RunCodes, do_run
@@ -107,7 +109,7 @@ def open_bench(
             backbone("resnet50_caffe", weights),
             augment=CropFlipColor(size, scale=_CROP.get(task.name, _ORDINARY_CROP)),
             resize=Resize(size),
-            precision="bfloat16" if available_device().type == "cuda" else "float32",
+            precision="bfloat16" if torch_device("auto").type == "cuda" else "float32",
         )
 
     return ImageBench(source, tuner)

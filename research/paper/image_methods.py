@@ -11,7 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from hamtarget.errors import CorruptFileError, FileError, InputError
-from hamtarget.learn import BatchLoss, GuidedLoss, HammingTargetLoss, ProxyLoss, codes_by_likeness
+from hamtarget.learn import HammingTargetLoss
+from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.class_codes import codes_by_likeness
+from hamtarget.learn.losses.guided import GuidedLoss
+from hamtarget.learn.losses.proxies import ProxyLoss
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHashLoss
 
 
@@ -23,7 +27,7 @@ class Setting:
         learning_rate: highest rate of the head.
         backbone_rate: factor on it for the backbone.
         batch_size, group_size: see `TrainingOptions`.
-        pull: how strongly codes are pulled towards those of classes after training, see `ProxyPull`; 0: not at all.
+        pull: how strongly codes are pulled towards those of classes after training, see `ClassPull`; 0: not at all.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
             `proxy_weight`, `proxy_scale` (see `ProxyLoss`), `likeness` of its proxies (see `codes_by_likeness`) and
             `guide_bits` (length of a guide, see `GuidedLoss`), too.

@@ -24,7 +24,11 @@ from hamtarget._files import write_atomically
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import BatchLoss, LabelLoss, ProxyPull, TrainingOptions, class_means
+from hamtarget.learn import TrainingOptions
+from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.class_codes import class_means
+from hamtarget.learn.losses.label_loss import LabelLoss
+from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.similarity import as_similarity
 from research.comparators.fine_tuning import FineTuner
 from research.paper.image_methods import METHODS, LossTask, Setting
@@ -192,6 +196,7 @@ def training_options(run: Run, n_rows: int) -> TrainingOptions:
         weight_decay=_WEIGHT_DECAY,
         seed=run.seed,
         log_every=max(1, steps // _REPORTS),
+        stop_on_collapse=False,
     )
 
 
@@ -204,7 +209,8 @@ def _trained(
 ) -> dict[str, Any]:
     method = METHODS[run.method]
     options = training_options(run, len(task.train))
-    known = LossTask(run.n_bits, task.n_labels, options.steps, lambda: _means_of_classes(task, features()))
+    steps = options.steps_for(len(task.train))
+    known = LossTask(run.n_bits, task.n_labels, steps, lambda: _means_of_classes(task, features()))
     loss = method.build(known, run.setting.loss)
     tuned = tuner.fit(
         task.train,
@@ -212,14 +218,14 @@ def _trained(
         loss,
         options,
         normalize=method.normalize,
-        progress=None if progress is None else lambda state: progress(state.step, options.steps),
+        progress=None if progress is None else lambda state: progress(state.step, steps),
     )
     start = time.perf_counter()
     network = _pulled(tuned.model, loss, run, task)
     database, queries = tuner.codes(network, task.database), tuner.codes(network, task.queries)
     seconds = time.perf_counter() - start
     return {
-        "steps": options.steps,
+        "steps": steps,
         "training_seconds": tuned.seconds,
         "encoding_seconds": seconds,
         "images_per_second": tuned.images_per_second,
@@ -248,7 +254,7 @@ def _pulled(model: nn.Module, loss: BatchLoss, run: Run, task: Task) -> nn.Modul
     if not isinstance(loss, LabelLoss):
         raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {weight}")
     # With a weight of 0, it only leaves out the logits of a guide.
-    return ProxyPull(model, loss.class_codes, n_bits=run.n_bits, weight=weight)
+    return ClassPull(model, loss.class_codes, n_bits=run.n_bits, weight=weight)
 
 
 def _means_of_classes(task: Task, features: NDArray[np.float32]) -> Tensor:

@@ -19,14 +19,15 @@ from hamtarget._files import write_atomically
 from hamtarget.datasets import VectorSet
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HashEncoder, Neighbors, available_device, nearest_neighbors
+from hamtarget.learn import HashEncoder, Neighbors
+from hamtarget.learn.fitting import torch_device
+from hamtarget.learn.similarity import nearest_neighbors
+from research.paper.encoder_settings import encoder_of, same_settings
 
 NamedProgress = Callable[[str, int, int], None]
 
 # Nearest neighbours of a vector that are similar to it (paper 3.2).
 SIMILAR = 10
-# Settings that do not change the codes, or only where they were computed.
-_NOT_COMPARED = ("device", "network")
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ def trained_encoder(
 
     Args:
         vectors: the set to learn from.
-        setting: arguments of `HashEncoder`.
+        setting: flat settings, see `encoder_of`.
         folder: where the encoder and `training.json` are kept; beside it the neighbours to learn from.
         name: name of the model in reports.
         progress: called now and then while training, with the name, the steps done and all steps.
     """
-    wanted = HashEncoder(**setting)
+    wanted = encoder_of(setting)
     learned_from = _fingerprint(vectors)
-    kept = _kept(folder, wanted, learned_from)
+    kept = _kept(folder, wanted, learned_from, vectors.learn.shape[1:])
     if kept is not None:
         return kept
-    told_by_fit = None if progress is None else lambda state: progress(name, state.step, wanted.steps)
+    told_by_fit = None if progress is None else lambda state: progress(name, state.step, state.steps)
     neighbors = _neighbors(vectors, folder.parent / "neighbors.npz", learned_from["crc32"])
     start = time.perf_counter()
     wanted.fit(np.asarray(vectors.learn), Neighbors(neighbors), progress=told_by_fit)
@@ -83,13 +84,15 @@ def trained_encoder(
     return TrainedEncoder(wanted, seconds, origin)
 
 
-def _kept(folder: Path, wanted: HashEncoder, learned_from: dict[str, Any]) -> TrainedEncoder | None:
+def _kept(
+    folder: Path, wanted: HashEncoder, learned_from: dict[str, Any], shape: tuple[int, ...]
+) -> TrainedEncoder | None:
     try:
         encoder = HashEncoder.load(folder)
         told = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     except (FileError, OSError, ValueError):
         return None
-    if told.get("learned_from") != learned_from or _compared(encoder) != _compared(wanted):
+    if told.get("learned_from") != learned_from or not same_settings(encoder, wanted, shape):
         return None
     return TrainedEncoder(encoder, told["seconds"], told["provenance"])
 
@@ -104,15 +107,11 @@ def _neighbors(vectors: VectorSet, path: Path, learned_from: int) -> NDArray[np.
                 return stored
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
-    found = nearest_neighbors(np.asarray(vectors.learn), SIMILAR, device=available_device()).cpu().numpy()
+    found = nearest_neighbors(np.asarray(vectors.learn), SIMILAR, device=torch_device("auto")).cpu().numpy()
     content = io.BytesIO()
     np.savez(content, neighbors=found, learned_from=learned_from)
     write_atomically(path, content.getvalue())
     return found
-
-
-def _compared(encoder: HashEncoder) -> dict[str, Any]:
-    return {name: value for name, value in encoder.get_params().items() if name not in _NOT_COMPARED}
 
 
 def _fingerprint(vectors: VectorSet) -> dict[str, Any]:

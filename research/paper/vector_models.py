@@ -36,7 +36,7 @@ class Training:
     seed: int = 0
 
     def setting(self) -> dict[str, Any]:
-        """Return the arguments of `HashEncoder` that are the same for every model."""
+        """Return the settings that are the same for every model, see `encoder_of`."""
         return {
             "steps": self.steps,
             "batch_size": self.batch_size,
@@ -47,7 +47,7 @@ class Training:
 
 @dataclass(frozen=True)
 class VectorModel:
-    """A model by its name and the arguments of its `HashEncoder`."""
+    """A model by its name and its settings, see `encoder_of`."""
 
     name: str
     setting: dict[str, Any]

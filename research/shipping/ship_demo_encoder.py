@@ -14,7 +14,7 @@ import hamtarget
 from hamtarget.datasets import fashion_sample
 from hamtarget.evaluation.metrics import by_label, mean_average_precision, precision_recall_by_radius
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HashEncoder
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 from hamtarget.serve.demo import N_QUERIES
 
 RADII = (2, 6, 12, 18)
@@ -34,7 +34,12 @@ def main() -> None:
     sample = fashion_sample(N_QUERIES)
     # Dark on white, like pictures of goods.
     images, queries = 255 - sample.images, 255 - sample.query_images
-    encoder = HashEncoder(64, RADII, dissimilar_weight=200.0, steps=arguments.steps, width=12, seed=0)
+    encoder = HashEncoder(
+        loss=HammingTargetLoss(64, RADII, dissimilar_weight=200.0),
+        network=NetworkOptions(width=12),
+        training=TrainingOptions(steps=arguments.steps),
+        seed=0,
+    )
     encoder.fit(images, sample.labels)
     codes, query_codes = encoder.encode(images), encoder.encode(queries)
     relevant = by_label(sample.query_labels, sample.labels)

@@ -34,7 +34,7 @@ import numpy as np
 
 from hamtarget._files import write_atomically
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn.networks.small import Standardize
+from hamtarget.learn.networks.standardize import Standardize
 from research.comparators import FineTuner
 from research.paper.image_bench import ImageBench, open_bench
 from research.paper.image_methods import LENGTHS, METHODS, Setting

@@ -21,10 +21,11 @@ from hamtarget.datasets import VectorSet, exact_neighbors, fashion_sample
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HashEncoder
+from hamtarget.learn import HammingTargetLoss, HashEncoder, ProbingLoss, TrainingOptions
 from research.paper.probing import nearest_read
 
 N_BITS, SUBSTRINGS = 32, 2
+STEPS = 2000
 READS = (3, 6, 12, 30, 60, 120)
 
 
@@ -47,9 +48,13 @@ def main() -> None:
     methods: dict[str, Callable[[int], HashEncoder | LinearEncoder]] = {
         "LSH": lambda seed: LSH(N_BITS, seed=seed),
         "ITQ": lambda seed: ITQ(N_BITS, seed=seed),
-        "HashEncoder, defaults": lambda seed: HashEncoder(N_BITS, seed=seed),
+        "HashEncoder, defaults": lambda seed: HashEncoder(
+            loss=ProbingLoss(N_BITS), training=TrainingOptions(steps=STEPS), seed=seed
+        ),
         "HashEncoder, radius 1, substring term x 10,000": lambda seed: HashEncoder(
-            N_BITS, 1, substring_weight=10_000, seed=seed
+            loss=HammingTargetLoss(N_BITS, 1, substring_weight=10_000),
+            training=TrainingOptions(steps=STEPS),
+            seed=seed,
         ),
     }
     rows: list[dict[str, Any]] = []

@@ -28,7 +28,9 @@ from hamtarget import codes
 from hamtarget.datasets import fashion_sample
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HashEncoder, Neighbors, nearest_neighbors
+from hamtarget.learn import Neighbors
+from hamtarget.learn.similarity import nearest_neighbors
+from research.paper.encoder_settings import encoder_of
 
 READ = (1000, 2000, 4000, 8000)
 
@@ -63,7 +65,7 @@ def images(setting: dict[str, Any], steps: int, seed: int, device: str) -> dict[
     """Measure retrieval by label on the bundled images."""
     sample = fashion_sample()
     start = time.perf_counter()
-    encoder = HashEncoder(**setting, steps=steps, batch_size=256, seed=seed, device=device)
+    encoder = encoder_of({**setting, "steps": steps, "batch_size": 256, "seed": seed}, device=device)
     encoder.fit(sample.images, sample.labels)
     seconds = time.perf_counter() - start
     n_bits = setting["n_bits"]
@@ -99,9 +101,8 @@ class Sift:
         """Train one model and look the queries up in the codes of the base."""
         n_bits, radius = 64, 2
         start = time.perf_counter()
-        encoder = HashEncoder(
-            n_bits, radius, steps=steps, batch_size=batch_size, seed=seed, device=self.device, **setting
-        )
+        training = {"steps": steps, "batch_size": batch_size, "seed": seed}
+        encoder = encoder_of({"n_bits": n_bits, "radius": radius, **training, **setting}, device=self.device)
         encoder.fit(self.learn, self.similar)
         seconds = time.perf_counter() - start
         base, query = encoder.logits(self.base), encoder.logits(self.queries)

@@ -27,19 +27,12 @@ from torch import Tensor
 from hamtarget.codes import substring_bounds
 from hamtarget.datasets import open_vector_set, open_vectors
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import (
-    DenseNet,
-    HammingTargetLoss,
-    HashModel,
-    LossTerms,
-    Neighbors,
-    PairLoss,
-    ProbingLoss,
-    TrainingOptions,
-    nearest_neighbors,
-    train,
-)
-from hamtarget.learn.networks.small import Standardize
+from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, ProbingLoss, TrainingOptions, train
+from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.standardize import Standardize
+from hamtarget.learn.similarity import nearest_neighbors
 
 N_BITS = 64
 READS = (500, 1000, 2000, 4000, 8000)
@@ -261,6 +254,7 @@ def main() -> None:
             batch_size=setting.get("batch_size", 1024),
             seed=arguments.seed,
             log_every=10**6,
+            stop_on_collapse=False,
         )
         start = time.perf_counter()
         train(model, build_loss(setting), kept, Neighbors(neighbors[:, : setting.get("neighbors", 10)]), options)

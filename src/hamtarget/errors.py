@@ -24,6 +24,11 @@
 
 The text of an error says what was found, what was expected and, where it is not obvious, what to do.
 
+Two warnings tell of results that are probably not what the caller wants:
+
+    CrowdedCodesWarning (UserWarning)  many dissimilar inputs have codes within the radius
+    InputRangeWarning (UserWarning)    inputs are on another scale than those that were learned from
+
 Example:
     >>> from hamtarget import codes
     >>> try:
@@ -39,11 +44,13 @@ __all__ = [
     "BusyError",
     "ClosedError",
     "CorruptFileError",
+    "CrowdedCodesWarning",
     "DtypeError",
     "FileError",
     "HamtargetError",
     "ImageError",
     "InputError",
+    "InputRangeWarning",
     "LockedError",
     "MissingExtraError",
     "NotFiniteError",
@@ -156,11 +163,19 @@ class NotFittedError(HamtargetError):
 
 
 class TrainingError(HamtargetError):
-    """Training cannot continue, for instance because the loss is no longer a finite number."""
+    """Training cannot continue: the loss is no longer a finite number, or nearly all inputs have got one code."""
 
 
 class MissingExtraError(HamtargetError, ImportError):
     """An optional dependency is not installed. The error names the extra to install."""
+
+
+class CrowdedCodesWarning(UserWarning):
+    """Many dissimilar inputs have codes within the radius, so a search finds too much."""
+
+
+class InputRangeWarning(UserWarning):
+    """Inputs are on another scale than those that were learned from, such as 0 to 1 instead of 0 to 255."""
 
 
 def __dir__() -> list[str]:

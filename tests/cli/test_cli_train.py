@@ -1,6 +1,7 @@
 """`hamtarget train`, `encode`, `evaluate` and `plan`."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hamtarget import MultiIndex
 from hamtarget.cli.main import app
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
-from hamtarget.errors import InputError, MissingExtraError
+from hamtarget.errors import CrowdedCodesWarning, InputError, MissingExtraError, TrainingError
 from hamtarget.evaluation.report import Evaluation, NearestRows, draw_evaluation, expected_recall
-from hamtarget.learn import HashEncoder
+from hamtarget.learn import ClassCodes, HashEncoder, NetworkOptions, TrainingOptions
 from hamtarget.search import planning
 
 FAST = ["--steps", "5", "--batch-size", "16", "--width", "4", "--device", "cpu"]
@@ -54,7 +55,8 @@ def test_vectors_without_labels_are_for_probing(vectors):
     assert isinstance(encoder, HashEncoder)
     # The neighbours are those that `fit` would find by itself.
     rows = np.load(vectors / "rows.npy")
-    alone = HashEncoder(64, steps=5, batch_size=16, width=4, device="cpu").fit(rows)
+    training = TrainingOptions(steps=5, batch_size=16)
+    alone = HashEncoder(network=NetworkOptions(width=4), training=training, device="cpu").fit(rows)
     np.testing.assert_array_equal(encoder.logits(rows), alone.logits(rows))
 
 
@@ -63,7 +65,21 @@ def test_vectors_with_labels(vectors):
     assert result.exit_code == 0, result.output
     assert "32 bits, radius 2" in result.stdout
     encoder = HashEncoder.load(vectors / "model")
-    assert (encoder.n_bits, encoder.radius, encoder.group_size) == (32, 2, 4)
+    assert (encoder.n_bits, encoder.radius, encoder.training.group_size) == (32, 2, 4)
+    # The command has no defaults of its own.
+    with np.load(vectors / "rows.npz") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", CrowdedCodesWarning)
+        training = TrainingOptions(steps=5, batch_size=16)
+        alone = HashEncoder(network=NetworkOptions(width=4), training=training, device="cpu")
+        alone.fit(file["vectors"], file["labels"])
+        np.testing.assert_array_equal(encoder.logits(file["vectors"]), alone.logits(file["vectors"]))
+
+
+def test_steps_and_batches_are_those_of_the_library(vectors):
+    result = run("train", vectors / "rows.npz", "--model", vectors / "model", "--width", "2", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert "in 300 steps" in result.stdout
+    assert HashEncoder.load(vectors / "model").training.batch_size == 256
 
 
 def test_codes_of_classes(vectors):
@@ -71,7 +87,7 @@ def test_codes_of_classes(vectors):
     result = run("train", rows, "--model", vectors / "model", "--classes", *FAST)
     assert result.exit_code == 0
     encoder = HashEncoder.load(vectors / "model")
-    assert (encoder.objective, encoder.radius) == ("classes", 2)
+    assert (encoder.loss, encoder.radius) == (ClassCodes(32, 2, 30.0), 2)
     result = run("train", vectors / "rows.npy", "--model", vectors / "other", "--classes", *FAST)
     assert result.exit_code == 2
     assert "has no labels; expected one label for each input" in " ".join(result.stderr.split())
@@ -114,7 +130,7 @@ def test_what_cannot_be_learned_from(vectors, tmp_path):
     for arguments, text in (
         (["few.npz"], "80 labels for 90 vectors"),
         (["none.npz"], "no two inputs have the same label"),
-        (["absent.npy"], "not there"),
+        (["absent.npy"], "absent.npy does not exist"),
         (["rows.npy", "--steps", "5", "--epochs", "1"], "--steps and --epochs are given"),
         (["rows.npy", "--epochs", "0"], "--epochs is 0"),
         (["rows.npy", "--bits", "12", *FAST], "n_bits is 12"),
@@ -177,17 +193,32 @@ def test_codes_that_find_everything_are_told_of(tmp_path, photos):
     arguments = ["--dissimilar-weight", "0.001", "--bits", "8", "--radius", "6", *FAST]
     result = run("train", tmp_path / "rows.npz", "--model", tmp_path / "model", *arguments)
     assert result.exit_code == 0
-    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+    assert "of the dissimilar pairs lie within the radius" in last_line(result)
     table = tmp_path / "several.csv"
     table.write_text("\n".join(f"{photos}/disc/{k:02}.png,{k // 6}{k % 6 // 3};a{k // 6}" for k in range(12)))
     result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments)
-    assert "of all dissimilar pairs lie within the radius" in last_line(result)
+    assert "of the dissimilar pairs lie within the radius" in last_line(result)
+
+
+def test_a_collapse_leaves_no_checkpoint_behind(vectors, monkeypatch):
+    from hamtarget.learn.collapse import CollapseWatch
+
+    def collapsed(self, step, terms):
+        if step == 40:
+            raise TrainingError("the codes have collapsed")
+
+    monkeypatch.setattr(CollapseWatch, "look", collapsed)
+    settings = ["--steps", "60", "--batch-size", "16", "--width", "4", "--device", "cpu"]
+    result = run("train", vectors / "rows.npz", "--model", vectors / "model", *settings)
+    assert result.exit_code == 2
+    assert last_line(result).startswith("hamtarget: the codes have collapsed (options: --dissimilar-weight")
+    assert list((vectors / "model").iterdir()) == []
 
 
 def test_balanced_bits_and_augmented_images(photos, tmp_path):
     arguments = ["--size", "16", "--center", "median", "--augment", *FAST]
     assert run("train", photos, "--model", tmp_path / "model", *arguments).exit_code == 0
-    assert HashEncoder.load(tmp_path / "model").center == "median"
+    assert HashEncoder.load(tmp_path / "model").network.center == "median"
     assert run("train", photos, "--model", tmp_path / "model", "--center", "middle").exit_code == 2
 
 

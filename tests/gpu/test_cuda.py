@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from hamtarget.learn import (
-    DenseNet,
     HammingTargetLoss,
     HashEncoder,
     HashModel,
@@ -13,9 +12,10 @@ from hamtarget.learn import (
     MultiLabels,
     Neighbors,
     TrainingOptions,
-    nearest_neighbors,
     train,
 )
+from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.similarity import nearest_neighbors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 
@@ -107,7 +107,9 @@ def test_similarities_draw_on_the_gpu(kind):
 
 def test_an_encoder_trained_on_the_gpu_gives_the_same_codes_on_the_cpu(tmp_path):
     inputs = np.random.default_rng(0).normal(size=(300, 10)).astype(np.float32)
-    encoder = HashEncoder(16, 1, steps=30, batch_size=64, device="cuda").fit(inputs)
+    encoder = HashEncoder(
+        loss=HammingTargetLoss(16, 1), training=TrainingOptions(steps=30, batch_size=64), device="cuda"
+    ).fit(inputs)
     encoder.save(tmp_path)
     there, here = encoder.logits(inputs), HashEncoder.load(tmp_path, device="cpu").logits(inputs)
     np.testing.assert_allclose(there, here, atol=1e-3)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from hamtarget.learn import CropFlipColor, Resize
-from hamtarget.learn.networks.augmentation import crop, recolor
+from hamtarget.learn.networks.augmentation import CropFlipColor, Resize, crop, recolor
 from hamtarget.learn.networks.resnet50 import ResNet50
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")

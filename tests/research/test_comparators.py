@@ -7,25 +7,13 @@ import pytest
 import torch
 
 from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.learn import (
-    DenseNet,
-    GuidedLoss,
-    HammingTargetLoss,
-    HashModel,
-    HeldOutLoss,
-    Labels,
-    MultiLabels,
-    Neighbors,
-    ProxyLoss,
-    ProxyPull,
-    TrainingOptions,
-    class_means,
-    codes_by_likeness,
-    hadamard_centers,
-    max_min_codes,
-    train,
-)
-from hamtarget.learn.losses.class_codes import hadamard
+from hamtarget.learn import HammingTargetLoss, HashModel, Labels, MultiLabels, Neighbors, TrainingOptions, train
+from hamtarget.learn.held_out import HeldOutLoss
+from hamtarget.learn.losses.class_codes import class_means, codes_by_likeness, hadamard, hadamard_centers, max_min_codes
+from hamtarget.learn.losses.guided import GuidedLoss
+from hamtarget.learn.losses.proxies import ProxyLoss
+from hamtarget.learn.networks.class_pull import ClassPull
+from hamtarget.learn.networks.dense import DenseNet
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHashLoss
 
 B, N, CLASSES = 7, 16, 5
@@ -318,21 +306,21 @@ def test_a_pull_draws_logits_to_the_codes_of_near_classes():
     logits, _ = batch(9)
     proxies = torch.from_numpy(np.random.default_rng(9).normal(size=(CLASSES, N)))
     model = torch.nn.Identity()
-    found = ProxyPull(model, proxies, weight=0.7, scale=3.0)(torch.from_numpy(logits))
+    found = ClassPull(model, proxies, weight=0.7, scale=3.0)(torch.from_numpy(logits))
     np.testing.assert_allclose(found.numpy(), naive_pull(logits, proxies.numpy(), 0.7, 3.0), rtol=1e-5, atol=1e-5)
     near = proxies + 0.3 * torch.randn(CLASSES, N, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(ProxyPull(model, proxies, weight=100.0, scale=100.0)(near).sign(), proxies.sign().float())
-    assert torch.equal(ProxyPull(model, proxies, weight=0.0)(near).sign(), near.sign().float())
+    assert torch.equal(ClassPull(model, proxies, weight=100.0, scale=100.0)(near).sign(), proxies.sign().float())
+    assert torch.equal(ClassPull(model, proxies, weight=0.0)(near).sign(), near.sign().float())
     with pytest.raises(InputError, match="weight is -1 and scale 20.0; expected 0 or more"):
-        ProxyPull(model, proxies, weight=-1)
+        ClassPull(model, proxies, weight=-1)
     with pytest.raises(ShapeError, match=r"proxies have shape \(16,\)"):
-        ProxyPull(model, proxies[0])
+        ClassPull(model, proxies[0])
 
 
 def test_a_guide_tells_classes_and_is_no_part_of_the_code():
     logits, _ = batch(11)
     proxies = torch.from_numpy(np.random.default_rng(11).normal(size=(CLASSES, N)))
-    short = ProxyPull(torch.nn.Identity(), proxies, n_bits=8, weight=0.7, scale=3.0)(torch.from_numpy(logits))
+    short = ClassPull(torch.nn.Identity(), proxies, n_bits=8, weight=0.7, scale=3.0)(torch.from_numpy(logits))
     assert short.shape == (B, 8)
     for row, found in zip(logits, short.numpy(), strict=True):
         cosines = [row @ proxy / np.linalg.norm(row) / np.linalg.norm(proxy) for proxy in proxies.numpy()]
@@ -341,7 +329,7 @@ def test_a_guide_tells_classes_and_is_no_part_of_the_code():
         np.testing.assert_allclose(found, own + 0.7 * chances @ np.sign(proxies.numpy()[:, :8]), atol=1e-5)
     for n_bits in (0, N + 1):
         with pytest.raises(InputError, match=f"n_bits is {n_bits}; expected 1 to 16"):
-            ProxyPull(torch.nn.Identity(), proxies, n_bits=n_bits)
+            ClassPull(torch.nn.Identity(), proxies, n_bits=n_bits)
 
 
 def test_a_guided_loss_is_that_of_the_code_and_that_of_its_guide():
@@ -434,7 +422,7 @@ def test_wrong_targets_are_refused():
         loss(torch.zeros(B, N), torch.zeros(B, 4))
     with pytest.raises(DtypeError, match=r"labels have dtype torch.bool"):
         loss(torch.zeros(B, N), torch.zeros(B, CLASSES, dtype=torch.bool))
-    with pytest.raises(InputError, match="Neighbors does not know labels"):
+    with pytest.raises(InputError, match="Neighbors has no labels"):
         loss.target(Neighbors([[1], [0]]), torch.tensor([0]))
     for wrong in (
         lambda: DHNLoss(N, quantization_weight=-1),

@@ -4,8 +4,9 @@ import torch
 
 from hamtarget.codes import from_logits
 from hamtarget.errors import DtypeError, ShapeError
-from hamtarget.learn import SmallResNet, TrainingOptions
-from hamtarget.learn.networks.small import Standardize
+from hamtarget.learn import TrainingOptions
+from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.networks.standardize import Standardize
 from research.comparators import CSQLoss, FineTuner
 
 OPTIONS = TrainingOptions(steps=6, batch_size=20, group_size=4, log_every=2)

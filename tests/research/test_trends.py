@@ -4,7 +4,7 @@ import pytest
 
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.learn import HashEncoder
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 from research.datasets.descriptors import generated_descriptors
 from research.paper.lookup import exact_lookup
 from research.paper.probing import ProbedIndex, nearest_read
@@ -18,9 +18,13 @@ def vectors():
     return VectorSet(learn, base, queries, exact_neighbors(queries, base, 10), "generated")
 
 
+def settings(steps):
+    return {"network": NetworkOptions(width=128), "training": TrainingOptions(steps=steps)}
+
+
 @pytest.fixture(scope="module")
 def probing_encoder(vectors):
-    return HashEncoder(32, width=128, steps=400).fit(vectors.learn)
+    return HashEncoder(32, **settings(400)).fit(vectors.learn)
 
 
 def test_learned_codes_find_neighbours_sooner_than_itq_and_itq_sooner_than_lsh(vectors, probing_encoder):
@@ -55,7 +59,11 @@ def test_logits_rank_what_was_read(vectors, probing_encoder):
 
 def test_a_larger_lambda_means_fewer_comparisons_and_less_recall(vectors):
     few, many = (
-        exact_lookup(HashEncoder(32, 2, width=128, steps=300, dissimilar_weight=weight).fit(vectors.learn), vectors, 2)
+        exact_lookup(
+            HashEncoder(loss=HammingTargetLoss(32, 2, dissimilar_weight=weight), **settings(300)).fit(vectors.learn),
+            vectors,
+            2,
+        )
         for weight in (1000.0, 30.0)
     )
     assert few["comparisons"] < many["comparisons"] / 2

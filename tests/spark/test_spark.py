@@ -249,15 +249,17 @@ def test_neither_torch_nor_the_core_comes_with_it_and_a_missing_package_is_named
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """An encoder of 12 numbers, and its file."""
-    from hamtarget.learn import HashEncoder
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
     inputs = np.random.default_rng(0).normal(size=(300, 12)).astype(np.float32)
-    encoder = HashEncoder(32, radius=2, steps=3, batch_size=32, width=8, device="cpu")
+    training = TrainingOptions(steps=3, batch_size=32)
+    encoder = HashEncoder(32, "radius", network=NetworkOptions(width=8), training=training, device="cpu")
     encoder.fit(inputs, np.arange(len(inputs)) % 5)
     path = encoder.export_onnx(tmp_path_factory.mktemp("model"))
     return OnnxEncoder(path), path, inputs
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_workers_encode_without_torch(spark, exported):
     encoder, path, inputs = exported
     df = spark.createDataFrame(
@@ -273,6 +275,7 @@ def test_workers_encode_without_torch(spark, exported):
     assert found(pairs) == naive_pairs(codes, 2)
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_an_encoder_refuses_what_it_cannot_take(spark, exported, tmp_path):
     _, path, _ = exported
     df = spark.createDataFrame([(1, [0.5] * 12, "x")], "id int, vector array<double>, name string")

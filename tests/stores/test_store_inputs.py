@@ -10,6 +10,9 @@ from hamtarget.search import Embeddings, unit_int8
 from hamtarget.store import Item
 
 pytest.importorskip("torch")
+# A few steps do not tell much apart.
+pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
+
 RNG = np.random.default_rng(4)
 VECTORS = RNG.normal(size=(120, 6)).astype(np.float32)
 IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
@@ -17,16 +20,19 @@ IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
 
 @pytest.fixture(scope="module")
 def encoder():
-    from hamtarget import HashEncoder
+    from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 
-    return HashEncoder(n_bits=16, radius=(4, 3), steps=3, width=8, batch_size=16).fit(VECTORS, np.arange(120) // 10)
+    training = TrainingOptions(steps=3, batch_size=16)
+    encoder = HashEncoder(loss=HammingTargetLoss(16, (4, 3)), network=NetworkOptions(width=8), training=training)
+    return encoder.fit(VECTORS, np.arange(120) // 10)
 
 
 @pytest.fixture(scope="module")
 def image_encoder():
-    from hamtarget import HashEncoder
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
-    return HashEncoder(n_bits=16, radius=2, steps=2, width=4, batch_size=16).fit(IMAGES, np.arange(60) // 10)
+    training = TrainingOptions(steps=2, batch_size=16)
+    return HashEncoder(16, network=NetworkOptions(width=4), training=training).fit(IMAGES, np.arange(60) // 10)
 
 
 def test_vectors_are_encoded(stores, encoder):

@@ -417,12 +417,14 @@ def test_verify_finds_what_others_have_done(postgres_stores, damage, what):
         assert any(what in problem for problem in report.problems), report.problems
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_a_lost_encoder_is_an_error_when_it_is_needed(postgres_stores):
     pytest.importorskip("torch")
-    from hamtarget import HashEncoder
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
     vectors = RNG.normal(size=(40, 6)).astype(np.float32)
-    encoder = HashEncoder(n_bits=16, radius=2, steps=1, width=8, batch_size=16).fit(vectors, np.arange(40) // 10)
+    training = TrainingOptions(steps=1, batch_size=16)
+    encoder = HashEncoder(16, network=NetworkOptions(width=8), training=training).fit(vectors, np.arange(40) // 10)
     postgres_stores.create(encoder=encoder).close()
     postgres_stores.sql("UPDATE encoder SET name = '../' || name")
     with postgres_stores.open() as store, pytest.raises(CorruptFileError, match="encoder has a file"):

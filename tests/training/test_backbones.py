@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import CropFlipColor, HashEncoder, HashModel, Resize, backbone
+from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
+from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
 
@@ -318,7 +319,10 @@ def test_an_encoder_learns_from_small_photos_at_another_size(tmp_path):
     images = np.random.default_rng(0).integers(0, 60, (60, 3, 8, 8), dtype=np.uint8)
     images[np.arange(60), labels] += 150
     encoder = HashEncoder(
-        16, 2, network=backbone(Tiny(0), size=16), steps=30, batch_size=32, group_size=4, device="cpu"
+        loss=HammingTargetLoss(16, 2),
+        network=backbone(Tiny(0), size=16),
+        training=TrainingOptions(steps=30, batch_size=32),
+        device="cpu",
     ).fit(images, labels, augment=CropFlipColor(16))
     codes = encoder.encode(images)
     distance = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2)

@@ -6,8 +6,8 @@ import torch.multiprocessing
 from torch import nn
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, gather_rows, train
-from hamtarget.learn.distributed import world
+from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
+from hamtarget.learn.losses.distributed import gather_rows, world
 
 N_BITS, BATCH, COLUMNS = 16, 24, 10
 

@@ -1,4 +1,6 @@
+import copy
 import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,9 +19,30 @@ from hamtarget.errors import (
     SimilarityError,
     UnsupportedFileError,
 )
-from hamtarget.learn import HashEncoder, Labels, Pairs
+from hamtarget.learn import (
+    HammingTargetLoss,
+    HashEncoder,
+    HashModel,
+    Labels,
+    NetworkOptions,
+    ProbingLoss,
+    SimilarPairs,
+    TrainingOptions,
+    weights,
+)
 
-QUICK = {"steps": 20, "batch_size": 32, "group_size": 4, "width": 16}
+TRAINING = TrainingOptions(steps=20, batch_size=32, group_size=4)
+
+
+def quick(n_bits=16, radius=2, *, network=None, width=16, center="mean", **settings):
+    """An encoder that is fitted in a fraction of a second; `settings` are of the encoder or its training."""
+    of_encoder = {name: settings.pop(name) for name in ("seed", "held_out") if name in settings}
+    return HashEncoder(
+        loss=HammingTargetLoss(n_bits, radius),
+        network=NetworkOptions(width=width, center=center) if network is None else network,
+        training=replace(TRAINING, **settings),
+        **of_encoder,
+    )
 
 
 def vectors(n=200, columns=8, seed=0):
@@ -32,7 +55,7 @@ def vectors(n=200, columns=8, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     inputs, labels = vectors()
-    return HashEncoder(16, 2, **QUICK).fit(inputs, labels)
+    return quick().fit(inputs, labels)
 
 
 def test_codes_are_the_signs_of_logits(fitted):
@@ -52,7 +75,7 @@ def test_a_fitted_one_is_an_encoder(fitted):
 def test_rows_do_not_depend_on_their_batch(fitted, monkeypatch):
     inputs, _ = vectors()
     whole = fitted.logits(inputs)
-    monkeypatch.setattr("hamtarget.learn.encoder._ENCODED_ROWS", 7)
+    monkeypatch.setattr("hamtarget.learn.fitted._ENCODED_ROWS", 7)
     np.testing.assert_allclose(fitted.logits(inputs), whole, atol=1e-5)
 
 
@@ -65,7 +88,7 @@ def test_similar_inputs_get_near_codes(fitted):
 
 def test_without_labels_the_ten_nearest_neighbours_are_similar():
     inputs, labels = vectors()
-    encoder = HashEncoder(16, 2, **QUICK).fit(inputs)
+    encoder = quick().fit(inputs)
     distance = codes.distances(encoder.encode(inputs), encoder.encode(inputs), 16)
     same = labels[:, None] == labels
     assert distance[same].mean() < 0.5 * distance[~same].mean()
@@ -75,22 +98,22 @@ def test_without_labels_the_ten_nearest_neighbours_are_similar():
 def test_any_numbers_are_taken(dtype):
     inputs, labels = vectors()
     inputs = (inputs * 10 + 100).astype(dtype)
-    assert HashEncoder(8, 1, **QUICK).fit(inputs, labels).encode(inputs).shape == (200, 1)
+    assert quick(8, 1).fit(inputs, labels).encode(inputs).shape == (200, 1)
 
 
+# Two steps do not tell much apart.
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 @pytest.mark.parametrize("shape", [(9, 9), (1, 9, 9), (3, 8, 8)])
 def test_images_are_taken(shape):
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (60, *shape), dtype=np.uint8)
-    encoder = HashEncoder(8, 1, **{**QUICK, "steps": 2, "width": 4}).fit(images, np.arange(60) % 5)
+    encoder = quick(8, 1, steps=2, width=4).fit(images, np.arange(60) % 5)
     assert encoder.encode(images).shape == (60, 1)
 
 
 def test_the_same_seed_gives_the_same_codes():
     inputs, labels = vectors()
-    first, second, other = (
-        HashEncoder(16, 2, seed=seed, **QUICK).fit(inputs, labels).encode(inputs) for seed in (0, 0, 1)
-    )
+    first, second, other = (quick(seed=seed).fit(inputs, labels).encode(inputs) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, second)
     assert (first != other).any()
 
@@ -99,10 +122,10 @@ def test_held_out_inputs_choose_the_weights(tmp_path):
     inputs, labels = vectors()
     for similar in (labels, None):
         log = tmp_path / "log.jsonl"
-        HashEncoder(16, 2, held_out=0.3, patience=3, **QUICK).fit(inputs, similar, log=log)
+        quick(held_out=0.3, patience=3).fit(inputs, similar, log=log)
         assert any("held_out" in json.loads(line) for line in log.read_text().splitlines())
     with pytest.raises(ShapeError, match="2 held-out inputs give fewer than 2 groups"):
-        HashEncoder(16, 2, held_out=0.01, **QUICK).fit(inputs, labels)
+        quick(held_out=0.01).fit(inputs, labels)
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.25])
@@ -110,8 +133,8 @@ def test_inputs_similar_to_none_may_be_left_out_as_markers(held_out):
     inputs, labels = vectors()
     few = np.flatnonzero(labels < 3)
     edges = [(i, j) for i in few for j in few if i < j and labels[i] == labels[j]]
-    pairs = Pairs(edges, 200)
-    encoder = HashEncoder(8, 1, held_out=held_out, **{**QUICK, "batch_size": 16})
+    pairs = SimilarPairs(edges, 200)
+    encoder = quick(8, 1, held_out=held_out, batch_size=16)
     with pytest.raises(InputError, match="markers hold item numbers outside 0 to 199"):
         encoder.fit(inputs, pairs, markers=[200])
     markers = pairs.markers(4)
@@ -127,10 +150,10 @@ def test_own_networks_and_similarities():
     edges = np.stack([np.arange(199), np.arange(1, 200)], axis=1)
     network = nn.Sequential(nn.Linear(8, 12), nn.ReLU())
     network.out_features = 12
-    encoder = HashEncoder(8, 1, network=network, **{**QUICK, "group_size": 2})
+    encoder = quick(8, 1, network=network, group_size=2)
     with pytest.raises(SimilarityError, match="item 0 has 1 similar items"):
-        HashEncoder(8, 1, **QUICK).fit(inputs, Pairs(edges, 200))
-    encoder.fit(inputs, Pairs(edges, 200))
+        quick(8, 1).fit(inputs, SimilarPairs(edges, 200), markers=[0, 5])
+    encoder.fit(inputs, SimilarPairs(edges, 200))
     encoder.fit(inputs, lambda rows, columns: (rows[:, None] - columns).abs() < 4)
     assert encoder.encode(inputs).shape == (200, 1)
 
@@ -138,20 +161,27 @@ def test_own_networks_and_similarities():
 @pytest.mark.parametrize("radius", [2, (1, 3)])
 def test_a_saved_encoder_gives_the_same_codes(tmp_path, radius):
     inputs, labels = vectors()
-    encoder = HashEncoder(16, radius, center="median", **QUICK).fit(inputs, labels)
+    encoder = quick(16, radius, center="median").fit(inputs, labels)
     encoder.save(tmp_path / "model")
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
     loaded = HashEncoder.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.logits(inputs), encoder.logits(inputs))
-    assert {**loaded.get_params(), "device": 0} == {**encoder.get_params(), "device": 0}
+    assert repr(loaded.loss) == repr(encoder.loss)
+    assert loaded.training == replace(encoder.training, seed=encoder.seed)
+    assert (loaded.network, loaded.held_out, loaded.seed) == (replace(encoder.network, layers=3), 0.0, 0)
+    assert (loaded.n_bits, loaded.radius, loaded.input_shape) == (16, radius, (8,))
+    # It learns again as it did before.
+    np.testing.assert_array_equal(loaded.fit(inputs, labels).encode(inputs), encoder.encode(inputs))
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert config["parameters"]["n_bits"] == 16
-    assert config["input_shape"] == [8]
+    assert (config["n_bits"], config["input_shape"]) == (16, [8])
+    assert config["loss"] == {"kind": "HammingTargetLoss", "settings": encoder.loss.settings()}
+    assert config["training"] == asdict(loaded.training)
+    assert config["input_range"] == pytest.approx([inputs.min(), inputs.max()])
 
 
 def test_an_own_network_is_given_again_on_loading(tmp_path):
     inputs, labels = vectors()
-    encoder = HashEncoder(8, 1, network=nn.Linear(8, 12), **QUICK).fit(inputs, labels)
+    encoder = quick(8, 1, network=nn.Linear(8, 12)).fit(inputs, labels)
     encoder.save(tmp_path)
     with pytest.raises(InputError, match="was built on a Linear; pass network="):
         HashEncoder.load(tmp_path)
@@ -198,17 +228,17 @@ def test_what_is_not_a_model_is_refused(fitted, tmp_path):
 
 
 def test_a_file_of_a_later_format_is_refused(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr("hamtarget.learn.weights.FORMAT", 2)
+    monkeypatch.setitem(weights.FORMATS, "model", (1, 2, 3))
     fitted.save(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(UnsupportedFileError, match="format 2; this version reads format 1"):
+    with pytest.raises(UnsupportedFileError, match="format 3; this version reads formats up to 2"):
         HashEncoder.load(tmp_path)
 
 
 def test_a_failing_disk_leaves_the_old_model(fitted, tmp_path, monkeypatch):
     inputs, labels = vectors()
     fitted.save(tmp_path)
-    other = HashEncoder(16, 2, seed=5, **QUICK).fit(inputs, labels)
+    other = quick(seed=5).fit(inputs, labels)
 
     def fail(*_):
         raise OSError("disk full")
@@ -235,14 +265,29 @@ def test_an_interrupted_fit_leaves_the_encoder_as_it_was(fitted):
 
 
 def test_parameters_by_name():
-    encoder = HashEncoder(32, 1, seed=3)
+    encoder = HashEncoder(32, "radius", seed=3)
     assert encoder.get_params()["seed"] == 3
     assert HashEncoder(**encoder.get_params()).get_params() == encoder.get_params()
     assert encoder.set_params(seed=4, n_bits=64) is encoder
     assert (encoder.seed, encoder.n_bits) == (4, 64)
-    with pytest.raises(InputError, match="no parameter 'bits'; expected one of n_bits"):
+    with pytest.raises(InputError, match="no parameter 'bits'; expected one of n_bits, loss, network"):
         encoder.set_params(bits=8)
-    assert "not fitted" in repr(encoder)
+    assert len(encoder.get_params()) <= 10
+    assert repr(encoder) == "HashEncoder(n_bits=64, loss='radius') [not fitted]"
+
+
+def test_changed_parameters_count_from_the_next_fit_on(fitted):
+    inputs, labels = vectors()
+    changed = copy.copy(fitted).set_params(n_bits=None, loss=ProbingLoss(32))
+    assert (changed.n_bits, changed.radius) == (16, 2)
+    changed.fit(inputs, labels)
+    assert (changed.n_bits, changed.radius) == (32, None)
+    assert changed.encode(inputs).shape == (200, 4)
+    assert fitted.encode(inputs).shape == (200, 2)
+
+
+def test_the_text_of_an_encoder_is_one_line(fitted):
+    assert repr(fitted) == "HashEncoder(16 bits, radius 2, inputs (8,), DenseNet, 2,144 parameters)"
 
 
 def test_bad_inputs_are_refused_with_their_place(fitted):
@@ -265,11 +310,23 @@ def test_bad_inputs_are_refused_with_their_place(fitted):
         HashEncoder(16).fit(inputs, labels[1:])
     with pytest.raises(NotFittedError, match="call fit or load first"):
         HashEncoder(16).encode(inputs)
+    with pytest.raises(NotFittedError, match="fit has still to choose it"):
+        _ = HashEncoder().n_bits
     with pytest.raises(InputError, match="radius is 16"):
-        HashEncoder(16, 16).fit(inputs, labels)
-    with pytest.raises(SimilarityError, match="item 0 has 0 similar items"):
-        HashEncoder(16, **QUICK).fit(inputs, np.arange(200))
+        HashEncoder(loss=HammingTargetLoss(16, 16))
+    with pytest.raises(SimilarityError, match="no two inputs have the same label"):
+        quick().fit(inputs, np.arange(200))
+    with pytest.raises(SimilarityError, match="no two inputs are similar"):
+        quick().fit(inputs, SimilarPairs(np.empty((0, 2), dtype=int), 200))
     with pytest.raises(InputError, match="network is 'resnet'"):
-        HashEncoder(16, network="resnet", **QUICK).fit(inputs, Labels(labels))
+        quick(network="resnet").fit(inputs, Labels(labels))
+    with pytest.raises(InputError, match="loss is 'fast'; expected a loss object, or one of auto, radius"):
+        HashEncoder(16, "fast").fit(inputs, labels)
+    with pytest.raises(InputError, match="loss is 3; expected a loss object"):
+        HashEncoder(16, 3).fit(inputs, labels)
+    with pytest.raises(InputError, match="n_bits is 32, but the loss has 16 bits"):
+        HashEncoder(32, HammingTargetLoss(16)).fit(inputs, labels)
+    with pytest.raises(InputError, match="the network has 8 logits; expected 16"):
+        quick(network=HashModel(nn.Linear(8, 12), 8)).fit(inputs, labels)
     with pytest.raises(ShapeError, match=r"expected \(rows, columns\)"):
-        HashEncoder(16, **QUICK).fit(np.zeros((4, 2, 2, 2, 2)), [0, 0, 1, 1])
+        quick().fit(np.zeros((4, 2, 2, 2, 2)), [0, 0, 1, 1])

@@ -26,7 +26,10 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.learn import HashEncoder
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, ProbingLoss, TrainingOptions
+
+# Three steps do not tell much apart.
+pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 
 INPUTS = {
     "vectors": lambda rng: rng.normal(size=(300, 12)).astype(np.float32),
@@ -36,9 +39,15 @@ INPUTS = {
 SHAPES = {"vectors": (12,), "grey": (20, 16), "colour": (3, 24, 24)}
 
 
-def fitted(kind, **parameters):
+def fitted(kind, *, radius=2, center="mean", network=None, seed=0):
     inputs = INPUTS[kind](np.random.default_rng(0))
-    encoder = HashEncoder(32, **{"radius": 2, "steps": 3, "batch_size": 32, "width": 8, "device": "cpu", **parameters})
+    encoder = HashEncoder(
+        loss=ProbingLoss(32) if radius is None else HammingTargetLoss(32, radius),
+        network=NetworkOptions(width=8, center=center) if network is None else network,
+        training=TrainingOptions(steps=3, batch_size=32),
+        seed=seed,
+        device="cpu",
+    )
     return encoder.fit(inputs, np.arange(len(inputs)) % 5), inputs
 
 

@@ -13,11 +13,21 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from hamtarget import codes
 from hamtarget.errors import InputError, MissingExtraError
 from hamtarget.integrations.sklearn import HashTransformer
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 
-SMALL = {"n_bits": 8, "steps": 2, "batch_size": 8, "group_size": 2, "width": 4, "device": "cpu"}
+# Two steps do not tell much apart in 8 bits.
+pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
+
+SMALL = {
+    "n_bits": 8,
+    "network": NetworkOptions(width=4),
+    "training": TrainingOptions(steps=2, batch_size=8, group_size=2),
+    "device": "cpu",
+}
+IN_FOURS = {**SMALL, "training": TrainingOptions(steps=2, batch_size=8, group_size=4)}
 
 
-@parametrize_with_checks([HashTransformer(**SMALL), HashTransformer(**SMALL, radius=1, packed=True)])
+@parametrize_with_checks([HashTransformer(**SMALL), HashTransformer(**SMALL, loss="radius", packed=True)])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
@@ -29,7 +39,12 @@ def blobs():
 
 def test_labels_are_learned(blobs):
     rows, labels = blobs
-    transformer = HashTransformer(16, 2, steps=60, batch_size=64, width=16, dissimilar_weight=10, device="cpu")
+    transformer = HashTransformer(
+        loss=HammingTargetLoss(16, 2, dissimilar_weight=10),
+        network=NetworkOptions(width=16),
+        training=TrainingOptions(steps=60, batch_size=64),
+        device="cpu",
+    )
     model = make_pipeline(transformer, KNeighborsClassifier(5, metric="hamming"))
     model.fit(rows[:200], labels[:200])
     assert model.score(rows[200:], labels[200:]) > 0.9
@@ -46,6 +61,15 @@ def test_bits_and_bytes_are_the_same_codes(blobs):
     assert packed.get_feature_names_out().tolist() == ["hashtransformer0"]
 
 
+def test_the_defaults_are_those_of_the_encoder(blobs):
+    rows, labels = blobs
+    small = {name: SMALL[name] for name in ("network", "training", "device")}
+    for similar in (labels, None):
+        transformer = HashTransformer(packed=True, **small).fit(rows, similar)
+        encoder = HashEncoder(**small).fit(rows.astype(np.float32), similar)
+        np.testing.assert_array_equal(transformer.transform(rows), encoder.encode(rows))
+
+
 def test_labels_may_be_text_or_whole_floats(blobs):
     rows, labels = blobs
     wanted = HashTransformer(**SMALL).fit(rows, labels).transform(rows)
@@ -57,14 +81,18 @@ def test_a_rare_label_is_no_obstacle(blobs):
     rows, labels = blobs
     rare = labels.copy()
     rare[0] = 99
-    HashTransformer(**{**SMALL, "group_size": 4}).fit(rows, rare)
+    HashTransformer(**IN_FOURS).fit(rows, rare)
     few = np.arange(300) // 2
-    HashTransformer(**{**SMALL, "group_size": 4}).fit(rows, few)
+    HashTransformer(**IN_FOURS).fit(rows, few)
 
 
 def test_labels_that_say_nothing_are_refused(blobs):
     rows, _ = blobs
-    for wrong, text in ((np.arange(300), "no two rows"), (np.zeros(299), "shape"), (np.full(300, 0.5), "fractions")):
+    for wrong, text in (
+        (np.arange(300), "no two inputs have the same label"),
+        (np.zeros(299), "shape"),
+        (np.full(300, 0.5), "fractions"),
+    ):
         with pytest.raises(InputError, match=text):
             HashTransformer(**SMALL).fit(rows, wrong)
 

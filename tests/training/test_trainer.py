@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, InputError, TrainingError, UnsupportedFileError
-from hamtarget.learn import DenseNet, HammingTargetLoss, HashModel, HeldOutLoss, Labels, TrainingOptions, train
-from hamtarget.learn.held_out import split
+from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
+from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.weights import write_tensors
 
 N, COLUMNS, N_BITS = 200, 6, 16
@@ -243,7 +244,7 @@ def test_a_loss_that_is_no_number_stops_training():
 
 def test_the_rate_rises_then_falls_to_nothing():
     options = replace(OPTIONS, steps=100, warmup=0.1, learning_rate=1.0)
-    rates = [options.rate(step) for step in range(100)]
+    rates = [options.rate(step, 100) for step in range(100)]
     assert rates.index(max(rates)) == 10
     assert rates[:10] == sorted(rates[:10])
     assert rates[10:] == sorted(rates[10:], reverse=True)

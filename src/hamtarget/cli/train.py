@@ -1,8 +1,11 @@
-"""`hamtarget train`: a model from images with labels, or from vectors."""
+"""`hamtarget train`: learn a model from images with labels, or from vectors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,30 +15,21 @@ import typer
 from hamtarget.cli.terminal.options import AsJson, Key, Seed, Workers
 from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.cli.terminal.progress import progress_on_stderr
-from hamtarget.errors import FileError, InputError
+from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hamtarget.learn import HashEncoder
-    from hamtarget.learn.encoder import Objective
+    from hamtarget.learn import HashEncoder, TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
-# At most this part of the training is done again after an interruption.
-_CHECKPOINTS = 20
-# How often a small set is gone through by default, within these bounds on the steps.
-_EPOCHS = 15
-_MIN_STEPS, _MAX_STEPS = 300, 4000
-# Without labels, so many nearest neighbours are similar (paper 3.2).
-_NEIGHBORS = 10
-# Inputs by which codes are judged after training, and the share of dissimilar pairs within the radius that is too much.
-_LOOKED_AT = 1000
-_CROWDED = 0.2
+# How the library's advice is followed on the command line.
+_OPTIONS = "(options: --dissimilar-weight, --center median, --epochs, --bits, --radius)"
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Inputs to learn from, their labels if they have some, and how to speak of them."""
+    """Inputs to learn from, their labels if there are any, and a description for people."""
 
     inputs: NDArray[Any]
     labels: NDArray[Any] | None
@@ -47,64 +41,81 @@ def train(
         Path,
         typer.Argument(
             metavar="INPUT",
-            help="Folder with a folder of images for each class, CSV (path,label or path,label;label), or vectors "
+            help="Folder with one folder of images for each class; CSV (path,label or path,label;label); or vectors "
             "(npy, npz, fvecs, bvecs, hdf5; an npz may hold `labels`).",
         ),
     ],
-    model: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model; an older one is replaced.")],
+    model: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model. An older model is replaced.")],
     bits: Annotated[
-        int | None, typer.Option(metavar="N", help="Bits of a code; by default 32 with labels, 64 without.")
+        int | None, typer.Option(metavar="N", help="Bits of a code. Default: 32 with labels, 64 without.")
     ] = None,
     radius: Annotated[
         int | None,
-        typer.Option(min=0, metavar="R", help="Similar inputs shall lie within R bits; by default 2 with labels."),
+        typer.Option(
+            min=0,
+            metavar="R",
+            help="Similar inputs get codes within R bits. Default: 2 with labels; without labels, codes for probing.",
+        ),
     ] = None,
     classes: Annotated[
         bool,
         typer.Option(
             "--classes",
-            help="All that will be searched is of the classes learned from: finds more of each, most if they are many.",
+            help="Everything that will be searched belongs to one of the classes in INPUT. A search then finds more "
+            "of a class. Do not use it for collections with other items: they would be moved to a known class.",
         ),
     ] = False,
-    steps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches to train on.")] = None,
-    epochs: Annotated[float | None, typer.Option(metavar="E", help="The same as passes through the inputs.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000.")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(metavar="E", help="Passes through the inputs, instead of --steps.")
+    ] = None,
     dissimilar_weight: Annotated[
-        float, typer.Option(metavar="W", help="More of it means fewer, but surer, hits within the radius.")
-    ] = 30.0,
-    batch_size: Annotated[int, typer.Option(min=4, metavar="N", help="Inputs of a batch.")] = 256,
-    size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Images are cut to this size.")] = 64,
-    grey: Annotated[bool, typer.Option("--grey", help="Images without colours.")] = False,
+        float | None,
+        typer.Option(
+            metavar="W",
+            help="Weight of dissimilar pairs: more gives fewer, but surer hits. Default: 30 with labels, else 300.",
+        ),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=4, metavar="N", help="Inputs in a batch. Default: 256.")] = None,
+    size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Side to which images are scaled and cut.")] = 64,
+    grey: Annotated[bool, typer.Option("--grey", help="Learn from grey images instead of colour images.")] = False,
     center: Annotated[
         Literal["mean", "median"],
-        typer.Option(help="median keeps every bit balanced, which helps where the classes are hard to tell apart."),
+        typer.Option(help="median keeps every bit balanced, which helps where classes are hard to tell apart."),
     ] = "mean",
     augment: Annotated[
-        bool, typer.Option("--augment", help="Learn from parts of images, mirrored and in other colours; RGB only.")
+        bool,
+        typer.Option("--augment", help="Learn from random crops, mirrored and recoloured; for colour images only."),
     ] = False,
-    width: Annotated[int | None, typer.Option(min=1, metavar="N", help="Width of the network's layers.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Width of the network. Default: 256 (vectors), 32 (images).")
+    ] = None,
     sample: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Learn from at most so many vectors, drawn at random.")
+        int, typer.Option(min=2, metavar="N", help="Learn from at most N vectors, drawn at random.")
     ] = 100_000,
     held_out: Annotated[
-        float, typer.Option(min=0, max=0.9, metavar="SHARE", help="Part kept aside, to choose the best weights by.")
+        float,
+        typer.Option(min=0, max=0.9, metavar="SHARE", help="Share of the inputs to hold out and choose weights by."),
     ] = 0.0,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to go on from and to save to; by default in the model's folder."),
+        typer.Option(metavar="FILE", help="File to resume from and to save to. Default: in the model's folder."),
     ] = None,
-    onnx: Annotated[bool, typer.Option(help="Export the model too, so that it runs without torch.")] = True,
+    onnx: Annotated[bool, typer.Option(help="Export the model, too, so that it runs without torch.")] = True,
     key: Key = None,
     seed: Seed = 0,
     workers: Workers = 0,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes: images of one class, or vectors that are near, get codes that differ in few bits.
+    """Learn codes: images of one class, or vectors near to each other, get codes that differ in few bits.
 
     After Ctrl-C, the same command goes on from the last checkpoint.
     """
     if steps is not None and epochs is not None:
-        raise InputError("--steps and --epochs are given; they say the same: pass one of them")
+        raise InputError("--steps and --epochs are given, but mean the same; pass one of them")
     if epochs is not None and epochs <= 0:
         raise InputError(f"--epochs is {epochs}; expected more than 0")
     data = read_training_data(
@@ -112,41 +123,37 @@ def train(
     )
     if classes and (data.labels is None or data.labels.ndim > 1):
         found = "no labels" if data.labels is None else "several labels for an input"
-        raise InputError(f"--classes is given, and {source} has {found}; expected one label for each input")
-    n_rows = len(data.inputs)
-    if steps is None:
-        steps = ceil((epochs or _EPOCHS) * n_rows / batch_size)
-        if epochs is None:
-            steps = max(_MIN_STEPS, min(_MAX_STEPS, steps))
+        raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
 
-    from hamtarget.learn import CropFlipColor, HashEncoder, Progress
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
+    from hamtarget.learn.networks.augmentation import CropFlipColor
+    from hamtarget.learn.objectives import loss_by_word
+    from hamtarget.learn.similarity import as_similarity
 
-    labelled = data.labels is not None
-    objective: Objective = "probing" if radius is None and not labelled else "radius"
+    similar = None if data.labels is None else as_similarity(data.labels, len(data.inputs))
+    training = TrainingOptions() if batch_size is None else TrainingOptions(batch_size=batch_size)
+    if epochs is not None:
+        steps = ceil(epochs * len(data.inputs) / training.batch_size)
+    training = replace(training, steps=steps)
     encoder = HashEncoder(
-        bits or (32 if labelled else 64),
-        2 if radius is None and labelled else radius,
-        dissimilar_weight=dissimilar_weight,
-        steps=steps,
-        batch_size=batch_size,
-        group_size=_group_size(data.labels),
-        width=width,
-        center=center,
-        objective="classes" if classes else objective,
+        loss=loss_by_word(
+            "classes" if classes else "auto", similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight
+        ),
+        network=NetworkOptions(width=width, center=center),
+        training=training,
         held_out=held_out,
         seed=seed,
         device=device,
     )
-    similar = data.labels
-    if similar is None and not held_out:
-        # What `fit` would do by itself, silently.
-        similar = _neighbors(data.inputs, encoder)
     kept = checkpoint or model / CHECKPOINT
-    with progress_on_stderr("Learning") as tell:
-        reached = Progress(steps=steps)
+    reached = TrainingProgress(steps=training.steps_for(len(data.inputs)))
+    with _warnings_as_notes(), progress_on_stderr("Learning") as tell, ExitStack() as finding:
+        tell_neighbors = finding.enter_context(progress_on_stderr("Nearest neighbours"))
 
-        def show(progress: Progress) -> None:
+        def show(progress: TrainingProgress) -> None:
             nonlocal reached
+            # One bar at a time.
+            finding.close()
             reached = progress
             tell(progress.step, progress.steps, note=f"loss {progress.loss:.3f}")
 
@@ -155,17 +162,20 @@ def train(
             encoder.fit(
                 data.inputs,
                 similar,
-                markers=_markers(data.labels, encoder.group_size),
                 augment=CropFlipColor(size) if augment and data.inputs.ndim == 4 else None,
                 progress=show,
+                neighbors_progress=tell_neighbors,
                 checkpoint=kept,
-                checkpoint_every=max(1, steps // _CHECKPOINTS),
             )
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(_after_interrupt(kept)) from interrupt
+        except TrainingError as error:
+            # Such a run is not worth resuming, and would be in the way of one with other options.
+            if checkpoint is None:
+                kept.unlink(missing_ok=True)
+            raise TrainingError(f"{error} {_OPTIONS}") from error
     encoder.save(model)
     exported = onnx and _export(encoder, model)
-    _warn_of_collapse(encoder, data, seed)
     if checkpoint is None:
         kept.unlink(missing_ok=True)
     if as_json:
@@ -175,33 +185,33 @@ def train(
                 "n_bits": encoder.n_bits,
                 "radius": encoder.radius,
                 "input_shape": encoder.input_shape,
-                "rows": n_rows,
-                "steps": steps,
+                "rows": len(data.inputs),
+                "steps": reached.steps,
                 "loss": reached.loss,
                 "onnx": exported,
             }
         )
         return
-    goal = "for probing" if encoder.radius is None else f"radius {encoder.radius}"
-    typer.echo(f"Learned from {data.description} in {steps:,} steps; loss {reached.loss:.3f}")
-    typer.echo(f"Model: {model} ({encoder.n_bits} bits, {goal}{', with ONNX' if exported else ''})")
+    aim = "for probing" if encoder.radius is None else f"radius {encoder.radius}"
+    typer.echo(f"Learned from {data.description} in {reached.steps:,} steps; loss {reached.loss:.3f}")
+    typer.echo(f"Model: {model} ({encoder.n_bits} bits, {aim}{', with ONNX' if exported else ''})")
 
 
 def read_training_data(
     source: Path, *, shape: tuple[int, ...], key: str | None, sample: int | None, seed: int, workers: int
 ) -> TrainingData:
-    """What to learn from, or to evaluate with.
+    """Return the inputs to learn from, or to evaluate with.
 
     Args:
-        source: class folder, CSV, or file of vectors.
-        shape: of an image.
-        key: which array of a file of vectors.
-        sample: at most so many vectors, drawn at random; None: all.
-        seed: of that draw.
-        workers: processes that read images.
+        source: folder of class folders, CSV, or file of vectors.
+        shape: shape of an image.
+        key: name of the array in a file of vectors.
+        sample: largest number of vectors, drawn at random. None: all.
+        seed: seed of that draw.
+        workers: number of processes that read images.
 
     Raises:
-        FileError: the source cannot be used, or hardly any image of it.
+        FileError: the source cannot be read, or fewer than two of its images can.
         InputError: there is not one label for each vector.
     """
     if source.is_dir() or source.suffix.lower() == ".csv":
@@ -246,39 +256,20 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
     return TrainingData(vectors, labels, description)
 
 
-def _group_size(labels: NDArray[Any] | None) -> int:
-    """Inputs of a group: four, or as many as the largest class has."""
-    if labels is None or labels.ndim > 1:
-        return 4
-    import numpy as np
-
-    largest = int(np.unique(labels, return_counts=True)[1].max())
-    if largest < 2:
-        raise InputError("no two inputs have the same label; expected classes of at least 2")
-    return min(4, largest)
-
-
-def _markers(labels: NDArray[Any] | None, group_size: int) -> NDArray[Any] | None:
-    """Inputs whose class is large enough for a group; a few rare ones are no reason to give up."""
-    if labels is None or labels.ndim > 1:
-        return None
-    import numpy as np
-
-    _, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    found: NDArray[Any] = np.flatnonzero(counts[numbers] >= group_size)
-    return found
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Show warnings about the codes as notes on the standard error, after the work."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CrowdedCodesWarning)
+        yield
+    for each in caught:
+        if issubclass(each.category, CrowdedCodesWarning):
+            note(f"hamtarget: {each.message} {_OPTIONS}")
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
-def _neighbors(vectors: NDArray[Any], encoder: HashEncoder) -> Any:
-    from hamtarget.learn import Neighbors, available_device, nearest_neighbors
-
-    device = available_device() if encoder.device == "auto" else encoder.device
-    with progress_on_stderr("Nearest neighbours") as tell:
-        k = min(_NEIGHBORS, len(vectors) - 1)
-        return Neighbors(nearest_neighbors(vectors, k, device=device, progress=tell))
-
-
-def _export(encoder: Any, model: Path) -> bool:
+def _export(encoder: HashEncoder, model: Path) -> bool:
     from hamtarget.errors import MissingExtraError
 
     try:
@@ -287,26 +278,6 @@ def _export(encoder: Any, model: Path) -> bool:
         note(f"hamtarget: not exported: {error}")
         return False
     return True
-
-
-def _warn_of_collapse(encoder: HashEncoder, data: TrainingData, seed: int) -> None:
-    """Tell where much of what is dissimilar got codes within the radius: such codes find everything."""
-    import numpy as np
-
-    from hamtarget.codes import distances
-
-    if data.labels is None or not isinstance(encoder.radius, int):
-        return
-    some = np.random.default_rng(seed).permutation(len(data.inputs))[:_LOOKED_AT]
-    codes, labels = encoder.encode(data.inputs[some]), data.labels[some]
-    near = distances(codes, codes, encoder.n_bits) <= encoder.radius
-    dissimilar = labels[:, None] != labels if labels.ndim == 1 else labels.astype(np.int64) @ labels.T == 0
-    share = float(near[dissimilar].mean()) if dissimilar.any() else 0.0
-    if share > _CROWDED:
-        note(
-            f"hamtarget: {share:.0%} of all dissimilar pairs lie within the radius, which finds them all: train longer "
-            "(--epochs), balance the bits (--center median), or pass more --dissimilar-weight"
-        )
 
 
 def _after_interrupt(checkpoint: Path) -> str:

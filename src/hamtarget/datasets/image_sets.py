@@ -88,11 +88,19 @@ class ImageSet:
         class_names: name of each class; may be empty.
 
     Example:
-        Read a folder that has a folder for each class::
+        Read a folder that has a folder for each class:
 
-            images = ImageSet.from_folder("photos/")
-            decoded = images.decode((3, 224, 224), workers=4)
-            labels = images.labels[decoded.rows]
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> for name in ("cats", "dogs"):
+        ...     Path("photos", name).mkdir(parents=True)
+        ...     Image.new("RGB", (60, 40)).save(f"photos/{name}/1.png")
+        >>> photos = ImageSet.from_folder("photos")
+        >>> photos
+        ImageSet(2 images, 2 classes)
+        >>> decoded = photos.decode((3, 32, 32))
+        >>> decoded.images.shape, photos.labels[decoded.rows].tolist()
+        ((2, 3, 32, 32), [0, 1])
     """
 
     sources: Sequence[ImageSource]
@@ -120,14 +128,16 @@ class ImageSet:
         return len(self.sources)
 
     def __repr__(self) -> str:
-        packed = "packed" if isinstance(self.sources, PackedImages) else "separate"
+        packed = " [packed]" if isinstance(self.sources, PackedImages) else ""
         if self.labels is None:
-            return f"ImageSet({len(self):,} images) [{packed}, no labels]"
+            return f"ImageSet({len(self):,} images, no labels){packed}"
         several = ", several to an image" if self.labels.ndim == 2 else ""
-        n_classes = len(self.class_names) or (
-            self.labels.shape[1] if self.labels.ndim == 2 else int(self.labels.max(initial=-1)) + 1
-        )
-        return f"ImageSet({len(self):,} images) [{packed}, {n_classes:,} classes{several}]"
+        return f"ImageSet({len(self):,} images, {self._n_classes():,} classes{several}){packed}"
+
+    def _n_classes(self) -> int:
+        if self.class_names or self.labels is None:
+            return len(self.class_names)
+        return self.labels.shape[1] if self.labels.ndim == 2 else int(self.labels.max(initial=-1)) + 1
 
     def take(self, rows: ArrayLike) -> ImageSet:
         """Return the images of some rows, in that order.

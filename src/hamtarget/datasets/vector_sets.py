@@ -99,7 +99,10 @@ def open_vector_set(
         >>> random = np.random.default_rng(0)
         >>> for name, rows in (("base", 1000), ("learn", 100), ("query", 10)):
         ...     np.save(f"{name}.npy", random.normal(size=(rows, 4)))
-        >>> open_vector_set(".", k=5).neighbors.shape
+        >>> vectors = open_vector_set(".", k=5)
+        >>> vectors
+        VectorSet(...) [100 to learn from, 1,000 to search in, 10 queries, 4 columns of float64]
+        >>> vectors.neighbors.shape
         (10, 5)
     """
     path = Path(path)

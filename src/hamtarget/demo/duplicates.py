@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget.datasets.sample import Sample
 from hamtarget.demo.walk import new_store
-from hamtarget.learn import HashEncoder, Progress
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
 
 N_BITS = 64
 RADIUS = 4
@@ -51,7 +51,7 @@ def find_duplicates(
     *,
     steps: int,
     seed: int,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> DuplicateCount:
     """Plant altered copies among the images, and find them by codes that learned from other copies of the images.
 
@@ -64,7 +64,12 @@ def find_duplicates(
     """
     rng = np.random.default_rng(seed)
     n_images = len(sample.images)
-    encoder = HashEncoder(N_BITS, RADIUS, dissimilar_weight=3000.0, steps=steps, group_size=2, width=128, seed=seed)
+    encoder = HashEncoder(
+        loss=HammingTargetLoss(N_BITS, RADIUS, dissimilar_weight=3000.0),
+        network=NetworkOptions(width=128),
+        training=TrainingOptions(steps=steps, group_size=2),
+        seed=seed,
+    )
     rows = np.concatenate([sample.images, altered(sample.images, rng)])
     encoder.fit(_flat(rows), np.tile(np.arange(n_images), 2), progress=progress)
 

@@ -17,7 +17,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve
-from hamtarget.learn import HashEncoder, Progress
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
 from hamtarget.search import planning
 from hamtarget.store import Store
 
@@ -83,14 +83,14 @@ class Searched:
     hits: int
 
 
-def learn(sample: Sample, settings: DemoSettings, progress: Callable[[Progress], None] | None = None) -> HashEncoder:
+def learn(
+    sample: Sample, settings: DemoSettings, progress: Callable[[TrainingProgress], None] | None = None
+) -> HashEncoder:
     """Train an encoder on the sample's images and labels."""
     encoder = HashEncoder(
-        settings.n_bits,
-        settings.radius,
-        dissimilar_weight=30.0,
-        steps=settings.steps,
-        width=16,
+        loss=HammingTargetLoss(settings.n_bits, settings.radius, dissimilar_weight=30.0),
+        network=NetworkOptions(width=16),
+        training=TrainingOptions(steps=settings.steps),
         seed=settings.seed,
     )
     return encoder.fit(sample.images, sample.labels, progress=progress)

@@ -34,10 +34,15 @@ class OnnxEncoder:
         MissingExtraError: onnxruntime is not installed.
 
     Example:
-        A service opens what was trained elsewhere::
+        Open the small encoder that the package brings for its demonstration, and encode a blank image:
 
-            encoder = OnnxEncoder("model/")
-            codes = encoder.encode(vectors)
+        >>> from pathlib import Path
+        >>> import hamtarget
+        >>> encoder = OnnxEncoder(Path(hamtarget.__file__).parent / "serve" / "demo_encoder")
+        >>> encoder
+        OnnxEncoder(n_bits=64, radius=(...)) [inputs (28, 28), 0.2 MB]
+        >>> encoder.encode(np.zeros((1, 28, 28))).shape
+        (1, 8)
     """
 
     n_bits: int

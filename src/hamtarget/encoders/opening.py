@@ -29,10 +29,13 @@ def open_encoder(folder: str | Path) -> Encoder:
         InputError: the encoder was built on a network of your own: load it by `HashEncoder.load(network=...)`.
 
     Example:
-        Open a model wherever it was trained::
+        Open the small encoder that the package brings for its demonstration:
 
-            encoder = open_encoder("model/")
-            codes = encoder.encode(vectors)
+        >>> from pathlib import Path
+        >>> import hamtarget
+        >>> encoder = open_encoder(Path(hamtarget.__file__).parent / "serve" / "demo_encoder")
+        >>> encoder.n_bits, encoder.input_shape
+        (64, (28, 28))
     """
     folder = Path(folder)
     export = folder if folder.suffix == ".onnx" else folder / ONNX_NAME

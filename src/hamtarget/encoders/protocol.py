@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     # The command line shows its help without waiting for numpy.
@@ -18,10 +18,15 @@ class Encoder(Protocol):
     `HashEncoder` and `OnnxEncoder` are encoders. `LSH` and `ITQ` have everything but `save`: a store cannot keep them.
     """
 
-    n_bits: int
-    """Bits of a code."""
-    radius: Any
-    """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        ...
+
+    @property
+    def radius(self) -> int | tuple[int, ...] | None:
+        """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
+        ...
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -43,7 +48,3 @@ class Encoder(Protocol):
     def save(self, folder: str | Path) -> None:
         """Write the encoder to `folder`, from where `hamtarget.open_encoder` opens it."""
         ...
-
-
-# The name of the protocol in rooms that are being rebuilt.
-TrainedEncoder = Encoder

@@ -19,101 +19,88 @@ except ImportError as error:
         "hamtarget.integrations.sklearn needs scikit-learn and torch: pip install 'hamtarget[sklearn]'"
     ) from error
 
-from hamtarget.learn import HashEncoder, Labels
-from hamtarget.learn.encoder import Objective
+from hamtarget.learn import HashEncoder, TrainingOptions
+from hamtarget.learn.networks.builder import Network
+from hamtarget.learn.objectives import Loss
+
+__all__ = ["HashTransformer"]
 
 
 class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns binary codes of vectors and turns vectors into their bits.
+    """Learns binary codes of vectors and turns vectors into their bits; its arguments are those of `HashEncoder`.
 
     Args:
-        n_bits: length of a code, a multiple of 8.
-        radius: the Hamming distance target; see `HashEncoder`.
-        objective: what the codes are for; see `HashEncoder`.
-        packed: whether `transform` gives packed bytes, (rows, n_bits / 8), as `hamtarget.search` takes them, instead of
-            0 and 1, (rows, n_bits).
-        width: units of a layer; None: 256.
-        dissimilar_weight: more of it means fewer, but surer, hits within the radius.
-        steps: batches to train on.
-        batch_size: rows of a batch.
-        group_size: rows of a group, a row and others similar to it; fewer where a row has fewer.
-        learning_rate: the highest of the schedule.
-        random_state: seed: same seed, same data, same machine: same codes.
-        device: "auto": a GPU if there is one.
+        n_bits: length of a code, a multiple of 8. None: 32 with labels, 64 without.
+        loss: what the codes are for; see `HashEncoder`.
+        network: the network; see `HashEncoder`.
+        training: options of the training; see `HashEncoder`.
+        packed: True if `transform` should return packed bytes, (rows, n_bits / 8), as `hamtarget.search` takes them,
+            instead of 0 and 1, (rows, n_bits).
+        random_state: seed of everything random. The same seed and data give the same codes on the same machine.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
 
     Attributes:
         encoder_: the `HashEncoder`, for logits, embeddings and `save`.
-        n_features_in_: columns that were learned from.
+        n_features_in_: number of columns that were learned from.
+
+    Example:
+        >>> from hamtarget.learn import NetworkOptions, TrainingOptions
+        >>> random = np.random.default_rng(0)
+        >>> labels = np.arange(60) % 3
+        >>> vectors = 5 * np.eye(3)[labels] + random.normal(size=(60, 3))
+        >>> training = TrainingOptions(steps=10, batch_size=32)
+        >>> transformer = HashTransformer(16, network=NetworkOptions(width=8), training=training)
+        >>> transformer.fit_transform(vectors, labels).shape
+        (60, 16)
     """
 
     def __init__(
         self,
-        n_bits: int = 64,
-        radius: int | None = None,
+        n_bits: int | None = None,
+        loss: Loss = "auto",
         *,
-        objective: Objective = "auto",
+        network: Network = "auto",
+        training: TrainingOptions | None = None,
         packed: bool = False,
-        width: int | None = None,
-        dissimilar_weight: float = 300.0,
-        steps: int = 2000,
-        batch_size: int = 256,
-        group_size: int = 4,
-        learning_rate: float = 2e-3,
         random_state: int = 0,
         device: str = "auto",
     ) -> None:
         self.n_bits = n_bits
-        self.radius = radius
-        self.objective = objective
+        self.loss = loss
+        self.network = network
+        self.training = training
         self.packed = packed
-        self.width = width
-        self.dissimilar_weight = dissimilar_weight
-        self.steps = steps
-        self.batch_size = batch_size
-        self.group_size = group_size
-        self.learning_rate = learning_rate
         self.random_state = random_state
         self.device = device
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """The transformer itself, having learned: rows of equal label are similar; without labels, near rows are.
+        """Learn from rows and return the transformer itself.
 
         Args:
             X: (rows, columns), at least two rows.
-            y: (rows,) labels: integers or text. None: the 10 nearest neighbours of each row are similar.
+            y: labels, (rows,): integers or text; rows of equal label are similar. None: near neighbours are similar.
 
         Raises:
-            ValueError: X or y is not what it must be; says why.
+            ValueError: X or y cannot be learned from; the error says why.
         """
         rows = validate_data(self, X, dtype=[np.float32, np.float64], ensure_min_samples=2)
-        labels = None if y is None else Labels(_labels(y, len(rows)))
-        # As many as the largest group of similar rows, itself included.
-        most = len(rows) if labels is None else 1 + int(labels.counts().max())
-        if most < 2:
-            raise InputError("no two rows of y have the same label; expected some that have: pass y=None to learn by X")
-        group_size = min(self.group_size, most)
         encoder = HashEncoder(
             self.n_bits,
-            self.radius,
-            objective=self.objective,
-            width=self.width,
-            dissimilar_weight=self.dissimilar_weight,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            group_size=group_size,
-            learning_rate=self.learning_rate,
+            self.loss,
+            network=self.network,
+            training=self.training,
             seed=self.random_state,
             device=self.device,
         )
-        self.encoder_ = encoder.fit(rows, labels, markers=None if labels is None else labels.markers(group_size))
+        self.encoder_ = encoder.fit(rows, None if y is None else _labels(y, len(rows)))
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Codes of the rows: bits, (rows, n_bits), or bytes, (rows, n_bits / 8), where `packed`.
+        """Return the codes of rows: bits, (rows, n_bits), or bytes, (rows, n_bits / 8), if `packed`.
 
         Raises:
-            sklearn.exceptions.NotFittedError: nothing is learned yet.
-            ValueError: X is not what it must be; says why.
+            sklearn.exceptions.NotFittedError: nothing was learned yet.
+            ValueError: X has another shape, or holds no numbers; the error says which.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
@@ -122,7 +109,7 @@ class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     @property
     def _n_features_out(self) -> int:
-        """Columns of what `transform` gives, as scikit-learn names them."""
+        """Number of columns that `transform` returns, as scikit-learn names it."""
         n_bits = self.encoder_.n_bits
         return n_bits // 8 if self.packed else n_bits
 
@@ -142,3 +129,7 @@ def _labels(y: ArrayLike, n_rows: int) -> NDArray[Any]:
             raise InputError("y holds fractions; expected labels: integers or text")
         labels = labels.astype(np.int64)
     return labels.astype(str) if labels.dtype.kind == "O" else labels
+
+
+def __dir__() -> list[str]:
+    return __all__

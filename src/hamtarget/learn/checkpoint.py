@@ -1,4 +1,4 @@
-"""Everything that a training run needs to go on as if it had never stopped."""
+"""Checkpoints: everything that a training run needs to go on as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hamtarget.learn.weights import read_tensors, write_tensors
 
 
 @dataclass
-class Progress:
-    """How far training has come.
+class TrainingProgress:
+    """How far training has come; `HashEncoder.fit` and `train` pass it to `progress`.
 
     Attributes:
-        step: steps done.
-        steps: steps to do.
-        loss: of the last recorded step.
-        cost: of held-out data at the last look; infinite before the first.
-        best_cost: the lowest so far.
-        best_step: when it was.
-        looks_without_gain: looks since.
+        step: number of steps done.
+        steps: number of all steps.
+        loss: loss of the last recorded step; infinite before the first.
+        cost: last measured held-out loss; infinite before the first measurement.
+        best_cost: lowest held-out loss so far.
+        best_step: step at which it was measured.
+        looks_without_gain: number of measurements since then.
     """
 
     step: int = 0
@@ -42,9 +42,9 @@ class TrainingState:
     """A model, its optimiser and its progress, saved to and loaded from one file.
 
     Args:
-        model: whose parameters and buffers are kept.
-        optimizer: whose moments are kept.
-        settings: what the run was started with; a file of other settings is refused.
+        model: module whose parameters and buffers are kept.
+        optimizer: optimiser whose moments are kept.
+        settings: settings of the run; a file of a run with other settings is refused.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]) -> None:
@@ -52,11 +52,11 @@ class TrainingState:
         self.optimizer = optimizer
         # As JSON gives them back, so that tuples and lists compare equal.
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
-        self.progress = Progress(steps=settings["steps"])
+        self.progress = TrainingProgress(steps=settings["steps"])
         self.best: dict[str, Tensor] = {}
 
     def note_cost(self, cost: float) -> None:
-        """Take in the cost of held-out data; keep the weights if it is the lowest."""
+        """Note the cost of held-out data, and keep the weights if it is the lowest."""
         self.progress.cost = cost
         if cost < self.progress.best_cost:
             self.progress.best_cost = cost
@@ -67,16 +67,16 @@ class TrainingState:
             self.progress.looks_without_gain += 1
 
     def out_of_patience(self, patience: int) -> bool:
-        """Whether so many looks in a row brought no gain; never, if `patience` is 0."""
+        """Return True if so many measurements in a row brought no gain; never if `patience` is 0."""
         return self.progress.looks_without_gain >= patience > 0
 
     def restore_best(self) -> None:
-        """Give the model the weights of the lowest held-out cost, where there was one."""
+        """Give the model the weights of the lowest held-out cost, if one was measured."""
         if self.best:
             self.model.load_state_dict(self.best)
 
     def save(self, path: str | Path) -> None:
-        """Write the whole state; the older file stays until the new one is complete."""
+        """Write the whole state. An older file stays until the new one is complete."""
         tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         tensors |= {f"best/{name}": value for name, value in self.best.items()}
         for number, moments in self.optimizer.state_dict()["state"].items():
@@ -91,10 +91,10 @@ class TrainingState:
         """Take the whole state from a file.
 
         Raises:
-            InputError: the file is of a run with other settings; says which.
-            CorruptFileError: the file is damaged, or of another model.
+            InputError: the file belongs to a run with other settings; the error names them.
+            CorruptFileError: the file is damaged, or belongs to another model.
         """
-        tensors, description = read_tensors(path, kind="checkpoint")
+        tensors, description, _ = read_tensors(path, kind="checkpoint")
         theirs = description["settings"]
         different = sorted(key for key in self.settings if theirs.get(key) != self.settings[key])
         if different:
@@ -130,5 +130,5 @@ class TrainingState:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Infinity, which JSON does not know, as null."""
+    """Return the values with None for infinity, which JSON does not know."""
     return {key: None if value == math.inf else value for key, value in values.items()}

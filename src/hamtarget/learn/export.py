@@ -1,4 +1,4 @@
-"""A trained model as an ONNX file."""
+"""Writing a trained model as an ONNX file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import torch
 from torch import nn
 
 from hamtarget._files import write_atomically
-from hamtarget.encoders.onnx_file import ONNX_NAME, sealed
+from hamtarget.encoders.onnx_file import sealed
 from hamtarget.errors import InputError, MissingExtraError
-
-__all__ = ["ONNX_NAME", "write_onnx"]
 
 # Runtimes of 2021 and later read it, and it has every operation that the built-in networks need.
 _OPSET = 17
@@ -23,14 +21,14 @@ _OPSET = 17
 def write_onnx(
     path: str | Path, model: nn.Module, *, n_bits: int, radius: object, input_shape: tuple[int, ...]
 ) -> None:
-    """Write `model`, from float32 inputs to logits, any number of rows, to `path`; an older file stays until it is.
+    """Write a model that turns any number of float32 inputs into logits. An older file stays until it is complete.
 
     Args:
-        path: where to.
-        model: gives logits, (rows, n_bits); stays as it is.
-        n_bits: length of a code, kept in the file.
-        radius: what it was trained for, kept in the file.
-        input_shape: of one input, kept in the file.
+        path: file to write.
+        model: model that gives logits, (rows, n_bits); it is not changed.
+        n_bits: length of a code, stored in the file.
+        radius: Hamming distance target, stored in the file.
+        input_shape: shape of one input, stored in the file.
 
     Raises:
         MissingExtraError: the onnx package is not installed.

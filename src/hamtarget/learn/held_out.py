@@ -1,4 +1,4 @@
-"""Data kept aside from training, and its cost."""
+"""Inputs held out from training, and the loss on them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.sampling import GroupBatchSampler
 from hamtarget.learn.similarity import Similarity
 
-# Batches that one look averages over.
+# One measurement is the mean over so many batches.
 _BATCHES = 8
 
 
 def split(n_items: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """(items to train on, items kept aside), both in order; a random `share` is kept aside."""
+    """Return (items to train on, items held out), both in order; a random `share` is held out."""
     if not 0 <= share < 1:
         raise InputError(f"held_out is {share}; expected a share of 0 or more and less than 1")
     order = torch.randperm(n_items, generator=torch.Generator().manual_seed(seed))
@@ -25,7 +25,7 @@ def split(n_items: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
-    """Where in `kept` those of the items are that are in it.
+    """Return the places in `kept` of those items that are in it.
 
     Raises:
         InputError: an item number is out of range.
@@ -38,13 +38,13 @@ def places(items: Tensor, kept: Tensor, n_items: int) -> Tensor:
 
 
 class HeldOutLoss:
-    """The loss of a model on fixed group batches of held-out inputs: what `train` takes as `evaluate`.
+    """The loss of a model on fixed batches of held-out inputs; `train` takes it as `evaluate`.
 
     Args:
-        inputs: kept aside, on the model's device.
-        similarity: among those inputs.
-        loss: the training loss.
-        options: of the training; the batch is made smaller where there are too few inputs for it.
+        inputs: held-out inputs, on the model's device.
+        similarity: similarity among these inputs.
+        loss: loss of the training.
+        options: options of the training. The batch is made smaller if there are too few inputs for it.
     """
 
     def __init__(self, inputs: Tensor, similarity: Similarity, loss: BatchLoss, options: TrainingOptions) -> None:
@@ -70,7 +70,7 @@ class HeldOutLoss:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> float:
-        """Mean loss over the batches, the model being in evaluation mode."""
+        """Return the mean loss over the batches, of a model in evaluation mode."""
         total = 0.0
         for number in range(_BATCHES):
             items = self.sampler.batch(number)

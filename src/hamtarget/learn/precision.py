@@ -1,4 +1,4 @@
-"""Full float32 where the loss needs it, whatever the rest of the program has asked for."""
+"""Full float32 precision where a loss needs it, whatever the rest of the program has set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextlib.contextmanager
 def full_float32(device_type: str) -> Iterator[None]:
-    """Autocast and reduced-precision float32 products (TF32, bfloat16) are off inside.
+    """Turn off autocast and float32 products of lower precision (TF32, bfloat16) inside.
 
     bfloat16 rounds a probability of .01 to 0, and TF32 puts half of all products of a unit vector with itself above 1.
     The settings for products are the process's own, so other threads see them too while this lasts.

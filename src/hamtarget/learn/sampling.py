@@ -1,4 +1,4 @@
-"""Batches of groups: random markers, each with some of its similars (paper 2.2)."""
+"""GroupBatchSampler: batches of groups, each a random marker and some inputs similar to it (paper 2.2)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,36 @@ _BATCHES_AT_ONCE = 16
 
 
 class GroupBatchSampler:
-    """Item numbers of one batch after another: `batch_size / group_size` groups of a marker and its similars.
+    """Draws batches of item numbers: `batch_size / group_size` groups of a marker and items similar to it.
 
-    Every item that can be a marker is one once an epoch, in random order. A batch depends on the seed and its own
-    number only, so training can be resumed at any step, and every process of a distributed run draws the same batch
-    and takes its share.
+    In every epoch each possible marker is one once, in random order. A batch depends only on the seed and its own
+    number. So training can be resumed at any step, and every process of a distributed run draws the same batch and
+    takes its share.
 
     Args:
-        similarity: says who may join a marker's group. Its tensors' device is where batches are drawn.
-        batch_size: items of a batch, over all processes.
-        group_size: items of a group, the marker included; divides batch_size. 1 is random batches, for losses that
-            know what each item aims at, or batches in which similar items meet by chance.
-        steps: how many batches an iteration gives.
-        seed: of the random order.
-        markers: items that may be markers; all, if not given.
-        rank, world_size: this process and the number of all.
+        similarity: tells which items may join a marker's group.
+        batch_size: items in a batch, over all processes; a multiple of group_size.
+        group_size: items in a group, the marker included. 1 gives random batches, for losses that know the aim of each
+            item, or batches in which similar items meet by chance.
+        steps: number of batches of an iteration.
+        seed: seed of the random order.
+        markers: items that may be markers. None: all.
+        rank: number of this process.
+        world_size: number of all processes.
         first_step: number of the first batch of an iteration, to resume.
+        device: device on which batches are drawn, that of the similarity.
 
-    Iterating gives lists of item numbers, as a DataLoader's `batch_sampler` does; `batch(step)` gives a tensor.
+    Iterating gives lists of item numbers, as a DataLoader's `batch_sampler` should; `batch(step)` returns a tensor.
 
     Raises:
-        InputError: sizes do not divide each other.
-        SimilarityError: some marker has fewer than group_size - 1 similar items; says which.
+        InputError: the sizes do not divide each other.
+        SimilarityError: a marker has fewer than group_size - 1 similar items; the error names it.
+
+    Example:
+        >>> from hamtarget.learn import Labels
+        >>> sampler = GroupBatchSampler(Labels([0, 0, 0, 1, 1, 1]), 4, 2, steps=3)
+        >>> [len(batch) for batch in sampler]
+        [4, 4, 4]
     """
 
     def __init__(
@@ -85,7 +93,7 @@ class GroupBatchSampler:
             yield self.share(self.batch(step)).tolist()
 
     def batch(self, step: int) -> Tensor:
-        """Items of the whole batch number `step`, group by group, (batch_size,)."""
+        """Return the items of the whole batch number `step`, group by group, (batch_size,)."""
         run, place = divmod(step, _BATCHES_AT_ONCE)
         if run != self._run:
             n_groups = _BATCHES_AT_ONCE * self.batch_size // self.group_size
@@ -99,11 +107,11 @@ class GroupBatchSampler:
         return self._drawn[place]
 
     def share(self, batch: Tensor) -> Tensor:
-        """This process's part of a whole batch."""
+        """Return the part of this process in a whole batch."""
         return batch.chunk(self.world_size)[self.rank]
 
     def _marker_run(self, start: int, count: int) -> Tensor:
-        """`count` markers from place `start` of the endless row of shuffled epochs."""
+        """Return `count` markers from place `start` of the endless sequence of shuffled epochs."""
         parts = []
         while count > 0:
             epoch, place = divmod(start, len(self._markers))

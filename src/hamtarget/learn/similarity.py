@@ -24,36 +24,37 @@ _CELLS = 1 << 24
 
 
 class Similarity(ABC):
-    """A relation among `n_items` items; it need be neither symmetric nor transitive."""
+    """Tells which of `n_items` items are similar; the relation need be neither symmetric nor transitive.
+
+    Subclasses have `n_items`, `between` and `subset`; faster versions of the other methods are optional.
+    """
 
     n_items: int
-    # Whether `matrix` can be part of a CUDA graph: its shapes do not depend on data, and it never waits for the device.
+    # True if a CUDA graph can hold `matrix`: its shapes do not depend on data, and it never waits for the device.
     capturable = True
 
     @abstractmethod
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Boolean (rows, columns): whether the item in the column is similar to the item in the row."""
+        """Return a boolean (rows, columns): True if the column's item is similar to the row's item."""
 
     def matrix(self, items: Tensor) -> Tensor:
-        """Boolean (b, b) for a batch of items; an item that occurs twice is similar to itself."""
+        """Return `between` for a batch of items, (b, b); an item that occurs twice is similar to itself."""
         return self.between(items, items) | (items[:, None] == items[None, :])
 
     def counts(self) -> Tensor | None:
-        """How many other items are similar to each item, where that is cheap to tell."""
+        """Return the number of other items similar to each item; None if counting would be slow."""
         return None
 
     def markers(self, group_size: int) -> Tensor | None:
-        """Items with enough similars to be a group's marker; None where `counts` cannot tell."""
+        """Return the items with enough similar ones to be the marker of a group; None if `counts` cannot tell."""
         counts = self.counts()
         return None if counts is None else (counts >= group_size - 1).nonzero().squeeze(1)
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """`count` different random items similar to each marker, itself excluded, (markers, count).
-
-        Where `counts` can tell, the caller has made sure that there are enough; here it is checked.
+        """Return `count` different random items similar to each marker, without itself, (markers, count).
 
         Raises:
-            SimilarityError: a marker has fewer; says which.
+            SimilarityError: a marker has fewer similar items; the error names it.
         """
         items = torch.arange(self.n_items, device=markers.device)
         parts = []
@@ -66,19 +67,19 @@ class Similarity(ABC):
         return torch.cat(parts)
 
     def labels(self, items: Tensor) -> Tensor:
-        """Labels of some items, (items, labels) of 0 and 1, float32; for losses that need more than who is similar.
+        """Return the labels of some items, (items, labels) of 0 and 1, float32, for losses that learn by label.
 
         Raises:
             InputError: this relation does not come from labels.
         """
-        raise InputError(f"{type(self).__name__} does not know labels; this loss needs Labels or MultiLabels")
+        raise InputError(f"{type(self).__name__} has no labels; this loss needs Labels or MultiLabels")
 
     @abstractmethod
     def subset(self, items: Tensor) -> Similarity:
-        """The same relation among some of the items, renumbered 0, 1, ... in the order given."""
+        """Return the same relation among some of the items, renumbered 0, 1, ... in the order given."""
 
     def to(self, device: torch.device | str) -> Self:
-        """The same relation with its tensors on `device`."""
+        """Return the same relation with its tensors on `device`."""
         moved = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
@@ -90,7 +91,11 @@ class Labels(Similarity):
     """Items are similar if their labels are equal.
 
     Args:
-        labels: (items,) integers or strings.
+        labels: one label for each item, (items,): integers or strings.
+
+    Example:
+        >>> Labels(["cat", "dog", "cat"]).counts().tolist()
+        [1, 0, 1]
     """
 
     def __init__(self, labels: Any) -> None:
@@ -115,20 +120,20 @@ class Labels(Similarity):
         self._rank[self._members] = places - self._starts[self._labels[self._members]]
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Boolean (rows, columns): equal labels."""
+        """Return a boolean (rows, columns): True if the labels are equal."""
         return self._labels[rows][:, None] == self._labels[columns][None, :]
 
     def labels(self, items: Tensor) -> Tensor:
-        """A 1 in the column of each item's label; columns are all labels in sorted order."""
+        """Return a 1 in the column of each item's label; the columns are all labels in sorted order."""
         columns = torch.arange(self.n_labels, device=self._labels.device)
         return (self._labels[items][:, None] == columns).float()
 
     def counts(self) -> Tensor:
-        """Other items of the same label, for each item."""
+        """Return the number of other items of the same label, for each item."""
         return self._sizes[self._labels] - 1
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """`count` different random items of each marker's label, (markers, count)."""
+        """Return `count` different random items of each marker's label, (markers, count)."""
         label = self._labels[markers]
         place = _draw_places(self._sizes[label] - 1, count, generator)
         # The places of all other members of the label: those from the marker on move up by one.
@@ -136,18 +141,23 @@ class Labels(Similarity):
         return self._members[self._starts[label][:, None] + place]
 
     def subset(self, items: Tensor) -> Labels:
-        """The labels of some of the items, numbered as before even where some label has no item left."""
+        """Return the labels of some items; the labels keep their numbers even if one has no item left."""
         part = copy.copy(self)
         part._set_numbers(self._labels[items], self.n_labels)
         return part
 
 
 class MultiLabels(Similarity):
-    """Items with several labels each are similar if they share one; or if they share enough of them.
+    """Items with several labels each are similar if they share one, or if they share enough of them.
 
     Args:
-        labels: (items, labels), non-zero where the item has the label.
-        jaccard: if given, shared labels over all labels of the two must be above this.
+        labels: (items, labels), not 0 if the item has the label.
+        jaccard: if given, the number of shared labels over that of all labels of the two must be above this.
+
+    Example:
+        >>> several = MultiLabels([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
+        >>> several.matrix(torch.arange(3)).int().tolist()
+        [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
 
     def __init__(self, labels: Any, *, jaccard: float | None = None) -> None:
@@ -161,7 +171,7 @@ class MultiLabels(Similarity):
         self._labels = (values != 0).float()
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Boolean (rows, columns): a shared label, or a Jaccard index above the limit."""
+        """Return a boolean (rows, columns): True if a label is shared, or the Jaccard index is above the limit."""
         left, right = self._labels[rows], self._labels[columns]
         shared = left @ right.T
         if self.jaccard is None:
@@ -170,19 +180,23 @@ class MultiLabels(Similarity):
         return shared > self.jaccard * united
 
     def labels(self, items: Tensor) -> Tensor:
-        """The items' rows of the 0/1 matrix."""
+        """Return the items' rows of the matrix of 0 and 1."""
         return self._labels[items]
 
     def subset(self, items: Tensor) -> MultiLabels:
-        """The labels of some of the items."""
+        """Return the labels of some of the items."""
         return MultiLabels(self._labels[items], jaccard=self.jaccard)
 
 
 class Neighbors(Similarity):
-    """An item is similar to those in its list of neighbours: not symmetric, not transitive.
+    """An item is similar to those in its list of neighbours, whether or not it is in theirs.
 
     Args:
-        neighbors: (items, k) item numbers, without the item itself; see `nearest_neighbors`.
+        neighbors: item numbers, (items, k), without the item itself; see `nearest_neighbors`.
+
+    Example:
+        >>> Neighbors([[1], [2], [1]]).matrix(torch.arange(3)).int().tolist()
+        [[1, 1, 0], [0, 1, 1], [0, 1, 1]]
     """
 
     def __init__(self, neighbors: Any) -> None:
@@ -201,7 +215,7 @@ class Neighbors(Similarity):
         self._neighbors = lists
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Boolean (rows, columns): the column's item is in the list of the row's item."""
+        """Return a boolean (rows, columns): True if the column's item is in the list of the row's item."""
         lists = self._neighbors[rows]
         similar: Tensor = lists[:, :1] == columns[None, :]
         for place in range(1, lists.shape[1]):
@@ -209,32 +223,36 @@ class Neighbors(Similarity):
         return similar
 
     def counts(self) -> Tensor:
-        """The length of each list."""
+        """Return the length of each list."""
         return torch.full((self.n_items,), self._neighbors.shape[1], device=self._neighbors.device)
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """`count` different random entries of each marker's list, (markers, count)."""
+        """Return `count` different random entries of each marker's list, (markers, count)."""
         lengths = torch.full_like(markers, self._neighbors.shape[1])
         drawn: Tensor = self._neighbors[markers[:, None], _draw_places(lengths, count, generator)]
         return drawn
 
-    def subset(self, items: Tensor) -> Pairs:
-        """The neighbours that are themselves among the items: lists of different lengths, hence `Pairs`."""
+    def subset(self, items: Tensor) -> SimilarPairs:
+        """Return the neighbours that are among the items; as `SimilarPairs`, since the lists differ in length."""
         number = torch.full((self.n_items,), -1, device=items.device)
         number[items] = torch.arange(len(items), device=items.device)
         lists = number[self._neighbors[items]]
         first = torch.arange(len(items), device=items.device)[:, None].expand_as(lists)
         kept = lists >= 0
-        return Pairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
+        return SimilarPairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
 
 
-class Pairs(Similarity):
-    """Items are similar where an explicit pair says so.
+class SimilarPairs(Similarity):
+    """Items are similar if they are listed as a pair.
 
     Args:
-        pairs: (pairs, 2) item numbers.
+        pairs: item numbers, (pairs, 2).
         n_items: number of items.
-        symmetric: a pair (i, j) stands for (j, i) too.
+        symmetric: True if a pair (i, j) stands for (j, i), too.
+
+    Example:
+        >>> SimilarPairs([(0, 2)], n_items=3).counts().tolist()
+        [1, 0, 1]
     """
 
     def __init__(self, pairs: Any, n_items: int, *, symmetric: bool = True) -> None:
@@ -256,7 +274,7 @@ class Pairs(Similarity):
         self._starts = torch.cumsum(self._counts, 0) - self._counts
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Boolean (rows, columns): the pair was given."""
+        """Return a boolean (rows, columns): True if the pair is listed."""
         if len(self._keys) == 0:
             return torch.zeros(len(rows), len(columns), dtype=torch.bool, device=rows.device)
         wanted = rows[:, None] * self.n_items + columns[None, :]
@@ -265,29 +283,34 @@ class Pairs(Similarity):
         return found
 
     def counts(self) -> Tensor:
-        """Items paired with each item."""
+        """Return the number of items paired with each item."""
         return self._counts
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """`count` different random partners of each marker, (markers, count)."""
+        """Return `count` different random partners of each marker, (markers, count)."""
         place = _draw_places(self._counts[markers], count, generator)
         drawn: Tensor = self._keys[self._starts[markers][:, None] + place] % self.n_items
         return drawn
 
-    def subset(self, items: Tensor) -> Pairs:
-        """The pairs of which both are among the items."""
+    def subset(self, items: Tensor) -> SimilarPairs:
+        """Return the pairs of which both are among the items."""
         number = torch.full((self.n_items,), -1, device=items.device)
         number[items] = torch.arange(len(items), device=items.device)
         edges = torch.stack([number[self._keys // self.n_items], number[self._keys % self.n_items]], dim=1)
-        return Pairs(edges[(edges >= 0).all(dim=1)], len(items), symmetric=False)
+        return SimilarPairs(edges[(edges >= 0).all(dim=1)], len(items), symmetric=False)
 
 
 class Custom(Similarity):
-    """Items are similar where a function says so.
+    """Items are similar if a function says so.
 
     Args:
-        function: takes two tensors of item numbers, (r,) and (c,), and gives a boolean (r, c).
+        function: takes two tensors of item numbers, (r,) and (c,), and returns a boolean (r, c).
         n_items: number of items.
+
+    Example:
+        >>> even = Custom(lambda rows, columns: (rows[:, None] - columns) % 2 == 0, n_items=4)
+        >>> even.matrix(torch.arange(3)).int().tolist()
+        [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
     """
 
     capturable = False
@@ -297,7 +320,7 @@ class Custom(Similarity):
         self.n_items = n_items
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """What the function says."""
+        """Return the function's answer, after checking its shape and type."""
         similar = self.function(rows, columns)
         if similar.dtype != torch.bool or similar.shape != (len(rows), len(columns)):
             raise ShapeError(
@@ -307,25 +330,42 @@ class Custom(Similarity):
         return similar
 
     def subset(self, items: Tensor) -> Custom:
-        """The function, asked about the original items."""
+        """Return the same function, asked about the original items."""
         return Custom(lambda rows, columns: self.function(items[rows], items[columns]), len(items))
 
 
 def as_similarity(similar: Any, n_items: int) -> Similarity:
-    """`similar` as a Similarity: one already, labels (1-D), several labels (2-D), or a function of item numbers.
+    """Return `similar` as a Similarity.
+
+    Args:
+        similar: a Similarity; one label for each item, (items,); several labels for each, (items, labels) of 0 and 1;
+            or a function of item numbers.
+        n_items: number of items.
 
     Raises:
         ShapeError: it does not speak of `n_items` items.
+        InputError: a matrix holds other numbers than 0 and 1.
     """
     if isinstance(similar, Similarity):
         result = similar
     elif callable(similar):
         result = Custom(similar, n_items)
     else:
-        result = Labels(similar) if np.ndim(similar) == 1 else MultiLabels(similar)
+        values = similar.cpu().numpy() if isinstance(similar, Tensor) else np.asarray(similar)
+        result = Labels(values) if values.ndim == 1 else MultiLabels(_zeros_and_ones(values))
     if result.n_items != n_items:
         raise ShapeError(f"similar speaks of {result.n_items:,} items; there are {n_items:,} inputs")
     return result
+
+
+def _zeros_and_ones(values: NDArray[Any]) -> NDArray[Any]:
+    if values.ndim == 2 and values.dtype.kind in "iuf" and not np.isin(values, (0, 1)).all():
+        raise InputError(
+            f"similar has shape {values.shape} and holds other numbers than 0 and 1; expected several labels for each "
+            "input, (rows, labels) of 0 and 1. For lists of neighbours pass Neighbors(similar), for pairs of item "
+            "numbers SimilarPairs(similar, n_items)"
+        )
+    return values
 
 
 @torch.no_grad()
@@ -336,16 +376,20 @@ def nearest_neighbors(
     device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """The k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact, in blocks.
+    """Return the k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact.
 
     Args:
-        vectors: (rows, ...), a tensor or an array.
-        k: how many.
-        device: where to compute, and where the result is; if not given, that of a tensor, or the CPU.
+        vectors: a tensor or an array, (rows, ...).
+        k: number of neighbours.
+        device: device to compute on; the result is there, too. None: that of a tensor, or the CPU.
         progress: called with the number of rows done and of all rows.
 
     Raises:
         InputError: there are not more than k rows.
+
+    Example:
+        >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [5.0]]), 1).tolist()
+        [[1], [0], [1]]
     """
     if not isinstance(vectors, Tensor):
         vectors = torch.from_numpy(np.array(vectors))
@@ -368,7 +412,7 @@ def nearest_neighbors(
 
 
 def _draw_places(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` different random places below each size, (sizes, count), by Floyd's method, all rows at once."""
+    """Return `count` different random places below each size, (sizes, count), by Floyd's method."""
     places = torch.empty(len(sizes), count, dtype=torch.int64, device=sizes.device)
     uniform = torch.rand(len(sizes), count, generator=generator, device=sizes.device, dtype=torch.float64)
     for index in range(count):
@@ -380,10 +424,10 @@ def _draw_places(sizes: Tensor, count: int, generator: torch.Generator) -> Tenso
 
 
 def check_enough(markers: Tensor, counts: Tensor, count: int) -> None:
-    """Nothing, if each marker has `count` similar items or more.
+    """Check that each marker has at least `count` similar items.
 
     Raises:
-        SimilarityError: says the first marker that has fewer, and how many do.
+        SimilarityError: some have fewer; the error names the first, and how many there are.
     """
     short = counts < count
     if short.any():

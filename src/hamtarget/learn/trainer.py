@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hamtarget.errors import InputError
-from hamtarget.learn.checkpoint import Progress, TrainingState
-from hamtarget.learn.distributed import world
+from hamtarget.learn.checkpoint import TrainingProgress, TrainingState
+from hamtarget.learn.collapse import CollapseWatch
 from hamtarget.learn.losses.base import BatchLoss, LossTerms
+from hamtarget.learn.losses.distributed import world
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.sampling import GroupBatchSampler
 from hamtarget.learn.similarity import Similarity
@@ -26,7 +27,7 @@ Inputs = Tensor | Dataset[Tensor]
 
 # Steps run one by one before a CUDA graph is captured: they let every library choose and allocate.
 _STEPS_BEFORE_CAPTURE = 3
-# What the names of a HashModel's backbone parameters start with, among all that is trained.
+# Names of a HashModel's backbone parameters begin with this, among all that is trained.
 _BACKBONE = "model.backbone."
 
 
@@ -40,31 +41,32 @@ def train(
     evaluate: Callable[[nn.Module], float] | None = None,
     augment: Callable[[Tensor], Tensor] | None = None,
     markers: Tensor | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
     checkpoint: str | Path | None = None,
     log: str | Path | None = None,
-) -> Progress:
-    """Train `model` in place, and say how far it came.
+) -> TrainingProgress:
+    """Train `model` in place and return how far training came.
 
     Args:
-        model: gives logits, on the device to train on. Under torch.distributed it is wrapped for the time of training.
-        loss: with `gather=True` under torch.distributed. It is moved to the model's device; parameters of its own are
-            trained, too.
-        inputs: a tensor, fastest on the model's device; or a Dataset of tensors, loaded by `options.workers`.
-        similarity: which inputs are similar.
-        options: how long and how fast.
-        evaluate: the cost of held-out data, lower is better; the model ends with the weights of the lowest.
-        augment: changes a batch of inputs at random, on the model's device. One that says `capturable = True` never
-            waits for the device and draws from torch's own generator: it can be part of a CUDA graph.
-        markers: inputs that may be markers; all, if not given.
+        model: network that gives logits, on the device to train on. Under torch.distributed it is wrapped for the time
+            of training.
+        loss: loss to train by, with `gather=True` under torch.distributed. It is moved to the model's device, and its
+            own parameters are trained, too.
+        inputs: a tensor, fastest on the model's device; or a Dataset of tensors, loaded by `options.workers` processes.
+        similarity: tells which inputs are similar.
+        options: how long and how fast to train.
+        evaluate: returns the cost of held-out data; lower is better. The model ends with the weights of the lowest.
+        augment: changes a batch of inputs at random, on the model's device. It can be part of a CUDA graph if it has
+            an attribute `capturable` that is True: it then never waits for the device and draws from torch's generator.
+        markers: inputs that may be markers of groups. None: all.
         progress: called every `log_every` steps.
-        checkpoint: a file to go on from if it is there, and to save to; a resumed run on a CPU equals one that was
-            never interrupted, bit for bit.
-        log: a file that gets one JSON line a record.
+        checkpoint: file to resume from if it exists, and to save to. On a CPU a resumed run equals an uninterrupted
+            one, bit for bit.
+        log: file that gets one JSON line for each record.
 
     Raises:
-        TrainingError: the loss is not finite.
-        InputError: `checkpoint` is of a run with other options.
+        TrainingError: the loss is not finite, or nearly all inputs have got one code.
+        InputError: `checkpoint` belongs to a run with other options.
     """
     rank, size = world()
     device = next(model.parameters()).device
@@ -72,11 +74,12 @@ def train(
         raise InputError(f"{size} processes train together, but loss.gather is False; expected gather=True")
     similarity = similarity.to(device)
     loss.to(device)
+    steps = options.steps_for(similarity.n_items)
     sampler = GroupBatchSampler(
         similarity,
         options.batch_size,
         options.group_size,
-        steps=options.steps,
+        steps=steps,
         seed=options.seed,
         markers=markers,
         rank=rank,
@@ -85,7 +88,7 @@ def train(
     )
     trained = nn.ModuleDict({"model": model, "loss": loss})
     optimizer = _optimizer(trained, options)
-    settings = {**asdict(options), "loss": loss.extra_repr(), "n_items": similarity.n_items}
+    settings = {**asdict(options), "steps": steps, "loss": loss.extra_repr(), "n_items": similarity.n_items}
     state = TrainingState(trained, optimizer, settings)
     with contextlib.ExitStack() as stack:
         # Dropout draws from torch's own generator: seeded here, and given back afterwards as it was.
@@ -96,26 +99,29 @@ def train(
         first = rank == 0
         report = TrainingLog(state.progress.step, progress if first else None, log if first else None)
         stack.enter_context(report)
+        watch = CollapseWatch(steps) if options.stop_on_collapse else None
         source = _Source(inputs, sampler, loss, state.progress.step, options, augment, device)
         run_step = _Step(model, loss, optimizer, source, options, distributed=size > 1)
         model.train()
-        for step in range(state.progress.step + 1, options.steps + 1):
+        for step in range(state.progress.step + 1, steps + 1):
             if state.out_of_patience(options.patience):
                 break
             loss.at_step(step - 1)
-            rate = options.rate(step - 1)
+            rate = options.rate(step - 1, steps)
             terms = run_step(sampler.batch(step - 1), rate)
             state.progress.step = step
-            last = step == options.steps
+            last = step == steps
             if step % options.log_every == 0 or last:
                 report.training(state.progress, rate, terms)
+            if watch is not None:
+                watch.look(step, terms)
             if evaluate is not None and (step % options.evaluate_every == 0 or last):
                 cost = _from_first_process(evaluate(model.eval()), device)
                 model.train()
                 state.note_cost(cost)
                 report.held_out(state.progress)
             ends = last or state.out_of_patience(options.patience)
-            if checkpoint is not None and first and (ends or step % options.checkpoint_every == 0):
+            if checkpoint is not None and first and (ends or options.saves_at(step, steps)):
                 state.save(checkpoint)
     state.restore_best()
     model.eval()
@@ -123,7 +129,7 @@ def train(
 
 
 class _Source:
-    """Where the inputs and the target of a batch come from."""
+    """Inputs and targets of batches."""
 
     def __init__(
         self,
@@ -154,7 +160,7 @@ class _Source:
             self.loader = iter(DataLoader(inputs, batch_sampler=sampler, num_workers=options.workers))
 
     def __call__(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """(this process's inputs, the whole batch's target)."""
+        """Return (inputs of this process, target of the whole batch)."""
         if isinstance(self.inputs, Tensor):
             batch = self.inputs[self.sampler.share(items).to(self.inputs.device)]
         else:
@@ -167,7 +173,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _CapturedStep:
-    """A step as a CUDA graph, with the place that it reads from and those that it writes to."""
+    """A step as a CUDA graph, with the tensors that it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     items: Tensor
@@ -269,7 +275,7 @@ def _optimizer(trained: nn.Module, options: TrainingOptions) -> torch.optim.Opti
 
 
 def _from_first_process(cost: float, device: torch.device) -> float:
-    """The first process's figure in all, so that all stop together."""
+    """Return the first process's figure in every process, so that all stop together."""
     if world()[1] == 1:
         return cost
     shared = torch.tensor([cost], dtype=torch.float64, device=device)

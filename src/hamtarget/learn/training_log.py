@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on."""
+"""TrainingLog: reports of a training run to the caller and to a log file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.errors import TrainingError
-from hamtarget.learn.checkpoint import Progress
+from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.losses.base import LossTerms
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
-    """Tells the caller and the log file how training goes."""
+    """Reports how training goes, to the caller and to the log file.
 
-    def __init__(self, first_step: int, progress: Callable[[Progress], None] | None, log: str | Path | None) -> None:
+    Args:
+        first_step: number of steps that were done before; records of later steps in an older log are dropped.
+        progress: called with each record.
+        log: file that gets one JSON line for each record.
+    """
+
+    def __init__(
+        self, first_step: int, progress: Callable[[TrainingProgress], None] | None, log: str | Path | None
+    ) -> None:
         self.progress = progress
         self.started = time.perf_counter()
         self.file = None
@@ -35,11 +43,11 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
         if self.file is not None:
             self.file.close()
 
-    def training(self, progress: Progress, rate: float, terms: LossTerms) -> None:
+    def training(self, progress: TrainingProgress, rate: float, terms: LossTerms) -> None:
         """Record a training step.
 
         Raises:
-            TrainingError: its loss is not finite.
+            TrainingError: the loss of the step is not finite.
         """
         progress.loss = float(terms.total)
         if not math.isfinite(progress.loss):
@@ -60,8 +68,8 @@ class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
         if self.progress is not None:
             self.progress(progress)
 
-    def held_out(self, progress: Progress) -> None:
-        """Record a look at held-out data."""
+    def held_out(self, progress: TrainingProgress) -> None:
+        """Record a measurement of the held-out loss."""
         self._write(step=progress.step, held_out=progress.cost, best_held_out=progress.best_cost)
 
     def _write(self, **record: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -18,35 +18,45 @@ from torch import Tensor
 from hamtarget._files import write_atomically
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 
-FORMAT = 1
+# Formats that can be read, by kind of file; the last one is written. The container has always been the same. Format 2
+# of a model describes the encoder by its loss, network and training; see hamtarget.learn.saving.
+FORMATS = {"model": (1, 2), "checkpoint": (1,)}
+
+
+class TensorFile(NamedTuple):
+    """Content of a file of tensors."""
+
+    tensors: dict[str, Tensor]
+    description: dict[str, Any]
+    format: int
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any], *, kind: str) -> None:
-    """Write tensors and their description to `path`; an older file stays whole until the new one is.
+    """Write tensors and their description to `path`. An older file stays until the new one is complete.
 
     Args:
-        path: where to.
-        tensors: by name.
-        description: anything JSON can hold.
-        kind: what the file is, checked when it is read: "model", "checkpoint".
+        path: file to write.
+        tensors: tensors by name.
+        description: anything that JSON can hold.
+        kind: kind of the file, checked when it is read: "model" or "checkpoint".
     """
     still = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(description, sort_keys=True)
     metadata = {
         "hamtarget": kind,
-        "format": str(FORMAT),
+        "format": str(FORMATS[kind][-1]),
         "description": text,
         "sha256": _checksum(still, text),
     }
     write_atomically(path, safetensors.torch.save(still, metadata))
 
 
-def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors by name, description) of a file that `write_tensors` wrote.
+def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
+    """Return the content of a file that `write_tensors` wrote.
 
     Raises:
         FileError: there is no such file, or it cannot be read.
-        CorruptFileError: it is truncated, altered, or no such file at all.
+        CorruptFileError: it is truncated or altered, or was not written by hamtarget.
         UnsupportedFileError: a later version wrote it, or it is of another kind.
     """
     path = Path(path)
@@ -64,15 +74,17 @@ def read_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dic
         raise CorruptFileError(f"{path}: a safetensors file, but not one of hamtarget's; expected a {kind}")
     if metadata["hamtarget"] != kind:
         raise UnsupportedFileError(f"{path}: holds a {metadata['hamtarget']}; expected a {kind}")
-    if metadata.get("format") != str(FORMAT):
+    known = {str(number): number for number in FORMATS[kind]}
+    if metadata.get("format") not in known:
         raise UnsupportedFileError(
-            f"{path}: format {metadata.get('format')}; this version reads format {FORMAT}: upgrade hamtarget"
+            f"{path}: format {metadata.get('format')}; this version reads formats up to {FORMATS[kind][-1]}: "
+            "upgrade hamtarget"
         )
     text = metadata.get("description", "")
     if _checksum(tensors, text) != metadata.get("sha256"):
         raise CorruptFileError(f"{path}: the checksum does not match its content; restore it or save it again")
     description: dict[str, Any] = json.loads(text)
-    return tensors, description
+    return TensorFile(tensors, description, known[metadata["format"]])
 
 
 def _checksum(tensors: dict[str, Tensor], description: str) -> str:

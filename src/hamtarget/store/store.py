@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, HamtargetError, InputError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
@@ -70,7 +70,7 @@ class Store:
     def __init__(self, engine: Backend) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: TrainedEncoder | None = None
+        self._encoder: Encoder | None = None
         kept = engine.settings
         self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
 
@@ -79,7 +79,7 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: TrainedEncoder | None = None,
+        encoder: Encoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
@@ -213,7 +213,7 @@ class Store:
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> TrainedEncoder:
+    def encoder(self) -> Encoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +16,6 @@ from hamtarget.datasets import ImageSet, images, read_images
 from hamtarget.datasets.image_sets import PackedImages, image_files
 from hamtarget.datasets.images import decode_images, read_image
 from hamtarget.errors import CorruptFileError, FileError, HamtargetError, ImageError, InputError, ShapeError
-from research.datasets import image_data as image_data_module
-from research.datasets import open_image_data
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-DATA = Path(os.environ.get("HAMTARGET_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
 def photo(height=40, width=60, seed=0):
@@ -407,45 +401,10 @@ def test_labels_must_fit(tmp_path):
         ImageSet.from_packed(tmp_path / "packed.npz")
 
 
-# Sets in three parts
-
-
-def test_a_packed_set_has_three_parts(tmp_path, monkeypatch):
-    files = [encoded(photo(seed=seed), "JPEG") for seed in range(6)]
-    write_packed(tmp_path / "database.npz", files[:4], [0, 1, 0, 1])
-    write_packed(tmp_path / "query.npz", files[4:], [0, 1])
-    (tmp_path / "classes.json").write_text('[{"wnid": "n01", "words": "x"}, {"wnid": "n02", "words": "y"}]')
-    with pytest.raises(FileError, match="holds 4 images; expected at least 10,000"):
-        open_image_data(tmp_path)
-    monkeypatch.setattr(image_data_module, "TRAIN_ROWS", 2)
-    found = open_image_data(tmp_path)
-    assert (len(found.train), len(found.database), len(found.queries)) == (2, 4, 2)
-    assert list(found.train.sources) == files[:2]
-    assert found.queries.class_names == ("n01", "n02")
-    assert found.name == tmp_path.name
-    (tmp_path / "classes.json").write_text('{"classes": 3}')
-    with pytest.raises(CorruptFileError, match="no list of classes"):
-        open_image_data(tmp_path)
-    (tmp_path / "classes.json").unlink()
-    with pytest.raises(FileError, match=r"classes\.json cannot be read"):
-        open_image_data(tmp_path)
-
-
-def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(FileError, match=r"holds neither database\.npz nor"):
-        open_image_data(tmp_path)
-    with pytest.raises(FileError, match="do(es)? not exist"):
-        open_image_data(tmp_path / "absent")
-
-
-@pytest.mark.skipif(
-    not (DATA / "tiny-imagenet100").is_dir(), reason=f"no tiny-imagenet100 in {DATA.name}: set HAMTARGET_DATA"
-)
-def test_tiny_imagenet_is_whole():
-    found = open_image_data(DATA / "tiny-imagenet100")
-    assert (len(found.train), len(found.database), len(found.queries)) == (10_000, 20_000, 5_000)
-    for part, each in ((found.train, 100), (found.database, 200), (found.queries, 50)):
-        assert np.bincount(part.labels).tolist() == [each] * 100
-    decoded = found.queries.take(np.arange(0, 5_000, 25)).decode((3, 64, 64))
-    assert decoded.images.shape == (200, 3, 64, 64)
-    assert decoded.broken == {}
+def test_a_set_is_shown_on_one_line(tmp_path):
+    write_packed(tmp_path / "packed.npz", [b"x", b"y"], [0, 4])
+    assert repr(ImageSet.from_packed(tmp_path / "packed.npz")) == "ImageSet(2 images, 5 classes) [packed]"
+    assert repr(ImageSet(["a.jpg"] * 1000)) == "ImageSet(1,000 images, no labels)"
+    assert repr(ImageSet(["a.jpg"], np.array([0]), ("x", "y", "z"))) == "ImageSet(1 images, 3 classes)"
+    several = ImageSet(["a.jpg"], np.array([[1, 0, 1]]))
+    assert repr(several) == "ImageSet(1 images, 3 classes, several to an image)"

@@ -245,3 +245,10 @@ def test_construction_refuses(method, arguments, error):
 def test_itq_refuses_iterations(iterations, error):
     with pytest.raises(error, match="iterations is"):
         ITQ(16, iterations=iterations)
+
+
+@both
+def test_it_is_shown_on_one_line(method):
+    encoder = method(16, seed=3)
+    assert repr(encoder) == f"{method.__name__}(n_bits=16, seed=3) [not fitted]"
+    assert repr(encoder.fit(correlated(50, 24))) == f"{method.__name__}(n_bits=16, seed=3) [inputs (24,)]"

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn import CropFlipColor, Resize
-from hamtarget.learn.networks.augmentation import Draw, crop, recolor
+from hamtarget.learn.networks.augmentation import CropFlipColor, Draw, Resize, crop, recolor
 
 UNCHANGED = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "flip": 0.0, "brightness": 0, "contrast": 0, "saturation": 0}
 

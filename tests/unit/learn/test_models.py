@@ -5,8 +5,11 @@ from torch import nn
 
 from hamtarget import codes
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn import DenseNet, HashHead, HashModel, SmallResNet
-from hamtarget.learn.networks.small import Standardize
+from hamtarget.learn import HashModel
+from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.head import HashHead
+from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.networks.standardize import Standardize
 
 
 def test_training_logits_have_mean_0_and_variance_1():

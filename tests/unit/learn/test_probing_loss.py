@@ -6,7 +6,7 @@ import torch
 
 from hamtarget.codes import substring_bounds
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn import HashEncoder, Labels, ProbingLoss
+from hamtarget.learn import Labels, ProbingLoss
 
 N_BITS = 16
 
@@ -119,28 +119,3 @@ def test_diagnostics_tell_of_the_bits():
     logits, similar = batch()
     found = ProbingLoss(N_BITS)(logits, similar).diagnostics()
     assert set(found) == {"bit_balance", "bit_correlation"}
-
-
-@pytest.mark.parametrize(
-    ("setting", "similar", "expected"),
-    [
-        ({}, None, "ProbingLoss"),
-        ({"radius": 2}, None, "HammingTargetLoss"),
-        ({}, np.arange(60) % 3, "HammingTargetLoss"),
-        ({"objective": "probing"}, np.arange(60) % 3, "ProbingLoss"),
-        ({"objective": "radius"}, None, "HammingTargetLoss"),
-    ],
-)
-def test_the_encoder_chooses_by_what_it_is_told(setting, similar, expected, monkeypatch):
-    from hamtarget.learn import encoder as module
-
-    seen = []
-    monkeypatch.setattr(module, "train", lambda model, loss, *_, **__: seen.append(type(loss).__name__))
-    inputs = np.random.default_rng(0).normal(size=(60, 4))
-    HashEncoder(16, width=4, **setting).fit(inputs, similar)
-    assert seen == [expected]
-
-
-def test_the_encoder_names_a_wrong_objective():
-    with pytest.raises(InputError, match="objective is 'speed'; expected one of auto, radius, probing, classes"):
-        HashEncoder(16, objective="speed").fit(np.zeros((8, 2)))

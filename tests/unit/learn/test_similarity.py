@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
-from hamtarget.learn import Custom, GroupBatchSampler, Labels, MultiLabels, Neighbors, Pairs, nearest_neighbors
-from hamtarget.learn.similarity import as_similarity
+from hamtarget.learn import GroupBatchSampler, Labels, MultiLabels, Neighbors, SimilarPairs
+from hamtarget.learn.similarity import Custom, as_similarity, nearest_neighbors
 
 N = 40
 
@@ -35,8 +35,8 @@ def relations():
     yield "share a label", MultiLabels(several), shared > 0
     yield "jaccard", MultiLabels(several, jaccard=0.2), shared > 0.2 * united
     yield "neighbors", Neighbors(lists), listed
-    yield "pairs", Pairs(edges, N), paired
-    yield "pairs one way", Pairs(edges, N, symmetric=False), one_way
+    yield "pairs", SimilarPairs(edges, N), paired
+    yield "pairs one way", SimilarPairs(edges, N, symmetric=False), one_way
     yield "function", Custom(lambda i, j: (where[i][:, None] - where[j]).abs() < 0.15, N), near
 
 
@@ -129,9 +129,9 @@ def test_similar_may_be_labels_several_labels_or_a_function():
         (lambda: Neighbors([[2], [0]]), InputError, "outside 0 to 1"),
         (lambda: Neighbors([[1], [1]]), InputError, "item 1 is in its own list"),
         (lambda: Neighbors([1, 2]), ShapeError, r"shape \(2,\); expected \(items, k\)"),
-        (lambda: Pairs([[0, 3]], 3), InputError, "outside 0 to 2"),
-        (lambda: Pairs([0, 1], 3), ShapeError, r"shape \(2,\); expected \(pairs, 2\)"),
-        (lambda: Pairs([[0.0, 1.0]], 3), DtypeError, "expected integers"),
+        (lambda: SimilarPairs([[0, 3]], 3), InputError, "outside 0 to 2"),
+        (lambda: SimilarPairs([0, 1], 3), ShapeError, r"shape \(2,\); expected \(pairs, 2\)"),
+        (lambda: SimilarPairs([[0.0, 1.0]], 3), DtypeError, "expected integers"),
         (
             lambda: Custom(lambda i, j: torch.zeros(1, dtype=torch.bool), 3).matrix(torch.arange(2)),
             ShapeError,
@@ -145,7 +145,7 @@ def test_wrong_similarities_are_refused(make, error, message):
 
 
 def test_no_pairs_at_all_is_a_relation_too():
-    nobody = Pairs(np.empty((0, 2), dtype=int), 4)
+    nobody = SimilarPairs(np.empty((0, 2), dtype=int), 4)
     assert not nobody.between(torch.arange(4), torch.arange(4)).any()
 
 

@@ -10,6 +10,7 @@ from ann_benchmarks.algorithms.base.module import BaseANN
 from numpy.typing import NDArray
 
 from hamtarget import HashEncoder, MultiIndex, OnnxEncoder
+from hamtarget.learn import TrainingOptions
 from hamtarget.search import Embeddings, planning
 
 # Finding exact neighbours of more rows than this would take longer than learning.
@@ -39,7 +40,7 @@ class HamtargetVectors(BaseANN):
         """Learn codes of a sample of the rows, and index all of them."""
         rows = self._ready(X)
         chosen = np.random.default_rng(0).permutation(len(rows))[:_LEARNED_ROWS]
-        encoder = HashEncoder(self.n_bits, steps=self.steps).fit(rows[np.sort(chosen)])
+        encoder = HashEncoder(self.n_bits, training=TrainingOptions(steps=self.steps)).fit(rows[np.sort(chosen)])
         with tempfile.TemporaryDirectory() as folder:
             # For one query at a time, onnxruntime takes a fraction of the time of torch.
             self.encoder = OnnxEncoder(encoder.export_onnx(folder), threads=1)

@@ -1,4 +1,4 @@
-"""What every loss of a batch has in common: checks, gathering, float32, and what it tells."""
+"""BatchLoss: what all losses share, from checks to reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import DtypeError, NotFiniteError, ShapeError
-from hamtarget.learn.distributed import gather_rows
+from hamtarget.learn.losses.distributed import gather_rows
 from hamtarget.learn.precision import full_float32
 from hamtarget.learn.similarity import Similarity
 
@@ -20,13 +20,13 @@ DIAGNOSED_ROWS = 2048
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The loss of a batch (`total`, with gradient) and what it is made of (without); a part that it has not is 0.
+    """The loss of a batch, `total`, and its parts, which carry no gradient; a part that a loss does not have is 0.
 
     Attributes:
-        total: call `backward` on it. Of a `HammingTargetLoss`: similar + dissimilar_weight x dissimilar +
+        total: loss to call `backward` on. For a `HammingTargetLoss` it is similar + dissimilar_weight x dissimilar +
             substring_weight x substring.
-        similar: mean cost of a similar pair, -J1 in the paper; of a `LabelLoss`, of a row against its label's code.
-        dissimilar: mean cost of another pair, -J2.
+        similar: mean cost of a similar pair, -J1 in the paper. For a `LabelLoss`, of a row against its label's code.
+        dissimilar: mean cost of a dissimilar pair, -J2 in the paper.
         substring: cost of dissimilar pairs that share a substring, summed over substrings.
         quantization: mean cost of logits that are far from +-1.
     """
@@ -39,7 +39,7 @@ class LossTerms:
     _diagnose: tuple[BatchLoss, Tensor, Tensor] = field(repr=False)
 
     def diagnostics(self) -> dict[str, float]:
-        """Whether the codes of the batch keep the loss's own assumptions; see `BatchLoss.diagnostics`."""
+        """Return figures on the codes of the batch; see `BatchLoss.diagnostics`."""
         loss, logits, target = self._diagnose
         return loss.diagnostics(logits, target)
 
@@ -58,30 +58,36 @@ class BatchLoss(nn.Module, ABC):
         self.gather = gather
 
     @property
+    def radius(self) -> int | tuple[int, ...] | None:
+        """Hamming distance target, or several; None for a loss without one."""
+        return None
+
+    @property
     def capturable(self) -> bool:
-        """Whether it can be part of a CUDA graph: shapes do not depend on data, and it never waits for the device."""
+        """True if a CUDA graph can hold it: its shapes do not depend on data, and it never waits for the device."""
         return True
 
     @abstractmethod
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
-        """What `forward` needs to know of a batch of items beside their logits."""
+        """Return what `forward` needs to know of a batch of items beside their logits."""
 
     def at_step(self, step: int) -> None:
-        """Prepare for training step 0, 1, ...; does nothing, except in a loss that changes as training goes on.
+        """Prepare for training step 0, 1, ...; only losses that change as training goes on need it.
 
-        The trainer calls it outside of a CUDA graph: what changes must be a tensor, filled in place.
+        The trainer calls it outside of a CUDA graph: what changes must be a tensor that is filled in place.
         """
         del step
 
     def forward(self, logits: Tensor, target: Tensor) -> LossTerms:
-        """The loss of a batch.
+        """Return the loss of a batch.
 
         Args:
-            logits: (b, n_bits) real values; any floating type, computed in float32 or float64.
-            target: as the method of that name gives it.
+            logits: real values, (b, n_bits), of any floating type; computed in float32 or float64.
+            target: target of the batch, as the method `target` returns it.
 
         Raises:
-            ShapeError, DtypeError: the two do not fit each other or `n_bits`.
+            ShapeError: logits and target do not fit each other or `n_bits`.
+            DtypeError: logits or target have another type.
             NotFiniteError: logits on a CPU hold NaN or infinity. On a GPU the check would wait for the device: there
                 the loss itself becomes NaN, and the trainer says so.
         """
@@ -96,11 +102,11 @@ class BatchLoss(nn.Module, ABC):
 
     @abstractmethod
     def _check_target(self, target: Tensor, n_rows: int) -> None:
-        """Raise where the target does not fit logits of `n_rows` rows."""
+        """Raise an error if the target does not fit logits of `n_rows` rows."""
 
     @abstractmethod
     def _terms(self, logits: Tensor, target: Tensor) -> LossTerms:
-        """The loss of checked logits, float32 or float64, of all processes."""
+        """Return the loss of checked logits of all processes, float32 or float64."""
 
     def _report(
         self,
@@ -113,7 +119,7 @@ class BatchLoss(nn.Module, ABC):
         substring: Tensor | None = None,
         quantization: Tensor | None = None,
     ) -> LossTerms:
-        """The terms of this batch; parts that are not given are 0."""
+        """Return the terms of this batch; parts that are not given are 0."""
         zero = torch.zeros_like(total, requires_grad=False)
 
         def part(value: Tensor | None) -> Tensor:
@@ -129,12 +135,12 @@ class BatchLoss(nn.Module, ABC):
         )
 
     def _report_around(self, part: LossTerms, total: Tensor, logits: Tensor, target: Tensor) -> LossTerms:
-        """The terms of this batch where those of another loss are part of its total."""
+        """Return the terms of this batch whose total contains that of another loss."""
         return replace(part, total=total, _diagnose=(self, logits.detach(), target))
 
     @torch.no_grad()
     def diagnostics(self, logits: Tensor, target: Tensor) -> dict[str, float]:
-        """Whether codes keep the assumptions of the loss, from at most the first 2,048 rows of a batch.
+        """Return figures on the codes of at most the first 2,048 rows of a batch.
 
         Returns:
             bit_balance: 1 if each bit is 1 for half of the rows, 0 if each is constant.

@@ -48,7 +48,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Binomial:
-    """All constants that log F and log SF need for one (n_bits, radius)."""
+    """Constants of log F and log SF for one code length and radius."""
 
     n_bits: int
     radius: int
@@ -59,7 +59,7 @@ class Binomial:
 
 @functools.cache
 def constants(n_bits: int, radius: int) -> Binomial:
-    """The constants for one pair of code length and radius, computed once in double precision.
+    """Return the constants for one code length and radius, computed once in double precision.
 
     Raises:
         InputError: `radius` is not 0 to n_bits - 1.
@@ -103,7 +103,7 @@ def _tail(n_bits: int, count: int, ratios: Any) -> Tail:
 
 
 def log_tails(probability: Tensor, n_bits: int, radius: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(log F, log SF, slope of log F, slope of log SF) at each P, for P strictly between 0 and 1; no gradient."""
+    """Return (log F, log SF, slope of log F, slope of log SF) at each P strictly between 0 and 1; no gradient."""
     c = constants(n_bits, radius)
     odds = c.crossover / (1 - c.crossover)
     flat = probability.reshape(-1)
@@ -133,19 +133,19 @@ def log_tails(probability: Tensor, n_bits: int, radius: int) -> tuple[Tensor, Te
 
 
 def _log_tail(probability: Tensor, tail: Tail, n_bits: int, argument: Tensor) -> tuple[Tensor, Tensor]:
-    """(log of the tail, its series)."""
+    """Return (log of the tail, its series)."""
     series = _polynomial(tail.coefficients, argument)
     return _log_pmf(probability, tail, n_bits) + torch.log(series), series
 
 
 def _other_tail(log_tail: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """(log(1 - tail), its slope); no digits are lost, since the tail is not near 1."""
+    """Return (log(1 - tail), its slope); no digits are lost, since the tail is not near 1."""
     tail = torch.exp(log_tail)
     return torch.log1p(-tail), -tail * slope / (1 - tail)
 
 
 def _log_pmf(probability: Tensor, tail: Tail, n_bits: int) -> Tensor:
-    """Log pmf(count), as its peak and the distance from it.
+    """Return log pmf(count), computed from its peak and the distance to it.
 
     `count log P` and `log C(n, count)` alone are large and nearly cancel; the logs of P / share and of
     (1-P) / (1-share) are small where the result is, so float32 keeps its digits.
@@ -162,7 +162,7 @@ def _log_pmf(probability: Tensor, tail: Tail, n_bits: int) -> Tensor:
 
 
 def _log_ratio(ratio: Tensor, ratio_minus_one: Tensor) -> Tensor:
-    """Log of a ratio given both ways: near 1 the difference is exact, near 0 the ratio itself is."""
+    """Return the log of a ratio given in two ways: near 1 the difference is exact, near 0 the ratio is."""
     return torch.where(ratio_minus_one < -0.5, torch.log(ratio), torch.log1p(ratio_minus_one))
 
 
@@ -179,7 +179,7 @@ def _polynomial(coefficients: tuple[float, ...], argument: Tensor) -> Tensor:
 def log_tails_continued(
     probability: Tensor, n_bits: int, radius: int, *, floor: float = FLOOR
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `log_tails`, for any real P: beyond [floor, 1 - floor] each logarithm goes on as its tangent."""
+    """Return the same as `log_tails`, for any real P; beyond [floor, 1 - floor] logarithms go on as tangents."""
     inside = probability.clamp(floor, 1 - floor)
     log_within, log_outside, slope_within, slope_outside = log_tails(inside, n_bits, radius)
     beyond = probability - inside
@@ -187,7 +187,7 @@ def log_tails_continued(
 
 
 class _LogTail(torch.autograd.Function):
-    """One of the two logarithms; keeps its slope for the backward pass, and nothing else."""
+    """One of the two logarithms; it keeps only its slope for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, probability: Tensor, n_bits: int, radius: int, floor: float, which: int) -> Tensor:
@@ -203,7 +203,7 @@ class _LogTail(torch.autograd.Function):
 
 
 def log_cdf(probability: Tensor, n_bits: int, radius: int, *, floor: float = FLOOR) -> Tensor:
-    """Log of F(radius; n_bits, P): the chance that at most `radius` of `n_bits` bits differ, for each P.
+    """Return the log of F(radius; n_bits, P): the chance that at most `radius` of `n_bits` bits differ, for each P.
 
     Differentiable once, finite for every finite P.
     """
@@ -212,7 +212,7 @@ def log_cdf(probability: Tensor, n_bits: int, radius: int, *, floor: float = FLO
 
 
 def log_sf(probability: Tensor, n_bits: int, radius: int, *, floor: float = FLOOR) -> Tensor:
-    """Log of 1 - F(radius; n_bits, P): the chance that more than `radius` of `n_bits` bits differ, for each P.
+    """Return the log of 1 - F(radius; n_bits, P): the chance that more than `radius` bits differ, for each P.
 
     Differentiable once, finite for every finite P.
     """

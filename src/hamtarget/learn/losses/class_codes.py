@@ -1,4 +1,4 @@
-"""Codes for classes, far from each other or near where classes are alike: what methods that learn by class aim at."""
+"""Codes of classes for losses that learn by class: far from each other, or nearer where classes are alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_DRAWS = 1000
 
 
 def hadamard(size: int) -> Tensor:
-    """The Sylvester-Hadamard matrix of +-1, (size, size): any two rows differ in half of their places.
+    """Return the Sylvester-Hadamard matrix of +-1, (size, size): any two rows differ in half of their places.
 
     Raises:
         InputError: the size is not a power of 2.
@@ -31,7 +31,7 @@ def hadamard(size: int) -> Tensor:
 
 
 def hadamard_centers(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
-    """A code of +-1 for each class, (n_classes, n_bits): rows of [H; -H], as CSQ takes them.
+    """Return a code of +-1 for each class, (n_classes, n_bits): rows of [H; -H], as in CSQ.
 
     Where there are too few such rows (more than 2 `n_bits` classes), or `n_bits` is no power of 2, each code is a
     random one of as many 1 as -1, different from all others.
@@ -57,7 +57,7 @@ def hadamard_centers(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
 
 
 def max_min_codes(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
-    """A code of +-1 for each class, (n_classes, n_bits), chosen greedily to be far from the nearest other one.
+    """Return a code of +-1 for each class, (n_classes, n_bits), chosen greedily to be far from all others.
 
     One code after another is the random candidate whose nearest chosen code is the farthest; of equals, the one whose
     mean distance is the largest.
@@ -80,7 +80,7 @@ def max_min_codes(n_classes: int, n_bits: int, *, seed: int = 0) -> Tensor:
 
 
 def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 1.0, seed: int = 0) -> Tensor:
-    """A code of +-1 for each class, (n_classes, n_bits): the more two classes look alike, the nearer their codes.
+    """Return a code of +-1 for each class, (n_classes, n_bits); classes that look alike get nearer codes.
 
     Each bit then parts the classes by what can be seen in them, and is easier to learn than one that parts them at
     random. No two codes are nearer to each other than the nearest two of `max_min_codes`, from which it starts. As long
@@ -96,7 +96,8 @@ def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 
         seed: of the codes to start from.
 
     Raises:
-        ShapeError: the features are no matrix. InputError: likeness is below 0.
+        ShapeError: the features are not a matrix.
+        InputError: likeness is below 0.
     """
     if class_features.ndim != 2 or len(class_features) < 1:
         raise ShapeError(f"class_features have shape {tuple(class_features.shape)}; expected (n_classes, columns)")
@@ -110,7 +111,7 @@ def codes_by_likeness(class_features: Tensor, n_bits: int, *, likeness: float = 
 
 
 def _swap(codes: Tensor, wanted: Tensor) -> int:
-    """How many classes have swapped codes, each with the class with which most is gained."""
+    """Let each class swap codes with the class that gains most, and return the number of swaps."""
     swaps = 0
     for one in range(len(codes)):
         products = _products(codes)
@@ -126,7 +127,7 @@ def _swap(codes: Tensor, wanted: Tensor) -> int:
 
 
 def _flip(codes: Tensor, wanted: Tensor) -> int:
-    """How many bits have changed, none of which brings codes nearer than the nearest two of now."""
+    """Flip bits that gain without bringing any two codes nearer than the nearest two, and return their number."""
     n_classes, n_bits = codes.shape
     flips = 0
     farthest_near = float((_products(codes) - n_bits * torch.eye(n_classes)).max())
@@ -148,12 +149,12 @@ def _flip(codes: Tensor, wanted: Tensor) -> int:
 
 
 def _products(codes: Tensor) -> Tensor:
-    """Inner products of different codes; 0 of a code with itself."""
+    """Return the inner products of different codes, and 0 for a code with itself."""
     return (codes @ codes.T).fill_diagonal_(0)
 
 
 def class_means(features: Tensor, labels: Tensor) -> Tensor:
-    """The mean of the standardised features of each class's rows, (n_labels, columns); 0 for a class without rows.
+    """Return the mean standardised features of each class, (n_labels, columns); 0 for a class without rows.
 
     Args:
         features: (rows, columns).
@@ -166,7 +167,7 @@ def class_means(features: Tensor, labels: Tensor) -> Tensor:
 
 
 def _standardized_cosines(features: Tensor) -> Tensor:
-    """Cosines between rows, those of different rows brought to mean 0 and spread 1; rows of zeros are at 0 to all."""
+    """Return cosines between rows, scaled to mean 0 and spread 1 over different rows; 0 for rows of zeros."""
     lengths = features.norm(dim=1)
     cosines = (features @ features.T) / torch.outer(lengths, lengths).clamp_min(1e-12)
     known = torch.outer(lengths > 0, lengths > 0) & ~torch.eye(len(features), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Codes that are learned beside longer ones, which tell classes better."""
+"""GuidedLoss: codes that are learned beside longer ones, which tell classes apart better."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hamtarget.learn.losses.label_loss import LabelLoss
 
 
 class GuidedLoss(LabelLoss):
-    """The loss of a code plus `guide_weight` times that of a longer one, its guide, which has the logits after it.
+    """The loss of a code plus `guide_weight` times the loss of a longer code, its guide.
 
-    The network learns from both. Then `ProxyPull` tells a row's class by all logits, and keeps those of the code: few
-    bits tell many classes apart badly, so short codes gain most.
+    The first logits are those of the code, the others those of the guide. The network learns from both. Afterwards
+    `ClassPull` tells the class of a row by all logits, and keeps those of the code. Few bits tell many classes apart
+    badly, so short codes gain most.
 
     Args:
         code: loss of the first logits.
-        guide: loss of the others, of the same labels.
-        guide_weight: of the guide.
+        guide: loss of the other logits, for the same labels.
+        guide_weight: weight of the guide's loss.
     """
 
     def __init__(self, code: LabelLoss, guide: LabelLoss, *, guide_weight: float = 0.5) -> None:
@@ -33,18 +34,23 @@ class GuidedLoss(LabelLoss):
         self.guide_weight = float(guide_weight)
 
     @property
+    def radius(self) -> int | tuple[int, ...] | None:
+        """Hamming distance target of the code."""
+        return self.code.radius
+
+    @property
     def capturable(self) -> bool:
-        """Whether both are."""
+        """True if both losses are."""
         return self.code.capturable and self.guide.capturable
 
     def at_step(self, step: int) -> None:
-        """Prepare both."""
+        """Prepare both losses for a step."""
         self.code.at_step(step)
         self.guide.at_step(step)
 
     @property
     def class_codes(self) -> Tensor:
-        """Those of the code, then those of its guide."""
+        """Class codes of the code, then those of its guide."""
         return torch.cat([self.code.class_codes, self.guide.class_codes], dim=1)
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
@@ -56,5 +62,5 @@ class GuidedLoss(LabelLoss):
         return self.code._diagnose(logits[:, : self.code.n_bits], target)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return f"{self.code.extra_repr()}; guide_weight={self.guide_weight}, guide: {self.guide.extra_repr()}"

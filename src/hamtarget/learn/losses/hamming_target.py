@@ -1,9 +1,10 @@
-"""The Hamming-distance-target loss (paper 2.1.2, with the substring term that its source leaves commented out)."""
+"""HammingTargetLoss: the loss of the paper (2.1.2), with the substring term of its source."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,27 +22,35 @@ _SHORTEST = 1e-4
 
 
 class HammingTargetLoss(PairLoss):
-    """Cost of similar pairs outside, and other pairs inside, `radius` bits, over all pairs of a batch (J).
+    """The loss of the paper: similar pairs should lie within `radius` bits, all others outside.
+
+    It is computed over all pairs of a batch (J in the paper). Weight decay, the paper's last term, is the optimiser's.
 
     Args:
         n_bits: length of a code.
-        radius: the Hamming distance target r; or several, whose losses are averaged: one small radius trains
-            "within or not", several train the whole ranking.
-        dissimilar_weight: lambda of the paper: how much a dissimilar pair within the radius costs.
-        probability: how the chance that one bit of a pair differs is estimated. "soft_bits": from
-            `tanh(sharpness x logits)`, which sees bits that are shared by all rows; "angle": from the angle of the
+        radius: Hamming distance target r; or several, whose losses are averaged. One small radius trains "within or
+            not", several train the whole ranking.
+        dissimilar_weight: weight of dissimilar pairs within the radius (lambda in the paper). More of it gives fewer,
+            but surer hits.
+        probability: estimate of the chance that one bit of a pair differs. "soft_bits" takes it from
+            `tanh(sharpness x logits)` and sees bits that all rows share. "angle" takes it from the angle between the
             logits, as in the paper.
-        sharpness: of the soft bits; at 1 all codes can become one, see docs/experiments.md.
-        pair_average: "per_kind": the mean over similar and the mean over other pairs; "all_pairs": both sums over
-            the number of all pairs.
-        substring_weight: weight of the substring term, which lowers the rows that a multi-index reads; 0: none.
-        substrings: number of substrings; `radius + 1` (of the smallest radius) if not given.
-        substring_cost: "expected_rows": the chance that a dissimilar pair shares the substring, (1-P)^m;
-            "log_likelihood": minus the log of the chance that it does not, as in the paper's source.
-        floor: probabilities nearer than this to 0 or 1 are treated by a straight line.
+        sharpness: sharpness of the soft bits. At 1 all codes can become one, see docs/experiments.md.
+        pair_average: "per_kind" adds the mean over similar pairs and the mean over dissimilar pairs. "all_pairs"
+            divides both sums by the number of all pairs.
+        substring_weight: weight of the substring term, which lowers the number of rows that a multi-index reads.
+        substrings: number of substrings. None: the smallest radius + 1.
+        substring_cost: "expected_rows" is the chance that a dissimilar pair shares the substring, (1-P)^m.
+            "log_likelihood" is minus the log of the chance that it does not, as in the paper's source.
+        floor: probabilities nearer than this to 0 or 1 are continued by a straight line.
         gather: under torch.distributed, pair the rows of all processes; `similar` is then the whole batch's matrix.
 
-    Weight decay, the paper's last term, is the optimiser's.
+    Example:
+        >>> import torch
+        >>> loss = HammingTargetLoss(16, radius=2, dissimilar_weight=30)
+        >>> logits = torch.randn(8, 16, requires_grad=True)
+        >>> similar = torch.arange(8)[:, None] % 2 == torch.arange(8) % 2
+        >>> loss(logits, similar).total.backward()
     """
 
     def __init__(
@@ -91,8 +100,13 @@ class HammingTargetLoss(PairLoss):
         ]
 
     @property
+    def radius(self) -> int | tuple[int, ...]:
+        """Hamming distance target; a tuple if there are several."""
+        return self.radii[0] if len(self.radii) == 1 else self.radii
+
+    @property
     def capturable(self) -> bool:
-        """Only with the kernel: without it, pairs are computed by operations that a graph cannot hold."""
+        """True with the kernel. Without it, pairs are computed by operations that a graph cannot hold."""
         return has_kernel()
 
     def _terms(self, logits: Tensor, similar: Tensor) -> LossTerms:
@@ -122,17 +136,18 @@ class HammingTargetLoss(PairLoss):
         return self._report(total, logits, similar, similar=means[0], dissimilar=means[1], substring=substring)
 
     def _units(self, logits: Tensor) -> Tensor:
-        """What the dot products are taken of: soft bits, or logits of unit length (z in the paper)."""
+        """Return the vectors whose dot products count: soft bits, or logits of unit length (z in the paper)."""
         if self.probability == "soft_bits":
             return torch.tanh(self.sharpness * logits)
         return F.normalize(logits, dim=1, eps=_SHORTEST)
 
     def _diagnose(self, logits: Tensor, similar: Tensor) -> dict[str, float]:
-        """What `BatchLoss.diagnostics` tells, and how far the loss's idea of distances is from the truth.
+        """Return the figures of `BatchLoss.diagnostics`, and how far the loss misjudges distances.
 
         Returns:
-            predicted_within: share of dissimilar pairs that the loss believes within the (smallest) radius.
-            actual_within: the share that is. Far above the predicted one, the bits depend on each other.
+            predicted_within: share of dissimilar pairs that the loss believes to be within the smallest radius.
+            actual_within: share that is within it. If it is far above the predicted one, bits depend on each other.
+            chance_within: share that codes of independent, balanced bits would have.
         """
         similar = similar[: len(logits), : len(logits)]
         other = ~similar & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
@@ -147,11 +162,12 @@ class HammingTargetLoss(PairLoss):
             **super()._diagnose(logits, similar),
             "predicted_within": float((predicted * other).sum() / n_other),
             "actual_within": float(((distance <= radius) & other).sum() / n_other),
+            "chance_within": sum(math.comb(self.n_bits, k) for k in range(radius + 1)) / 2**self.n_bits,
         }
 
-    def extra_repr(self) -> str:
-        """All settings that the value depends on, for `print(loss)` and to recognise a run by."""
-        settings = {
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that the value depends on, by name."""
+        return {
             "n_bits": self.n_bits,
             "radius": self.radii[0] if len(self.radii) == 1 else list(self.radii),
             "dissimilar_weight": self.dissimilar_weight,
@@ -163,7 +179,10 @@ class HammingTargetLoss(PairLoss):
             "substring_cost": self.substring_cost,
             "floor": self.floor,
         }
-        return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+    def extra_repr(self) -> str:
+        """Return all settings that the value depends on, for `print(loss)` and to recognise a run."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Losses of rows against codes of their labels."""
+"""LabelLoss: losses of rows against codes of their labels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hamtarget.learn.similarity import Similarity
 
 
 class LabelLoss(BatchLoss):
-    """A loss of each row of a batch given its labels.
+    """A loss of the rows of a batch, given their labels.
 
-    Its target is `labels`, (b, n_labels) of 0 and 1, floating: one 1 a row, or several.
+    Its target is `labels`, (b, n_labels) of 0 and 1, floating, with one or several 1 in each row.
 
     Args:
         n_bits: length of a code.
-        n_labels: how many different labels there are.
+        n_labels: number of different labels.
         gather: under torch.distributed, take the rows of all processes; the target is then that of the whole batch.
     """
 
@@ -31,10 +31,10 @@ class LabelLoss(BatchLoss):
     @property
     @abstractmethod
     def class_codes(self) -> Tensor:
-        """What rows of each class aim at, (n_labels, n_bits); a code is its signs."""
+        """Vectors that the rows of each class aim at, (n_labels, n_bits); their signs are codes."""
 
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
-        """Labels of the items, (b, n_labels)."""
+        """Return the labels of the items, (b, n_labels)."""
         return similarity.labels(items)
 
     def _check_target(self, target: Tensor, n_rows: int) -> None:

@@ -32,7 +32,7 @@ _GPU_CELLS = 1 << 26
 
 @dataclass(frozen=True)
 class PairCost:
-    """What a pair of inputs costs, by the dot product of their `units` (soft bits, or normalised logits).
+    """The cost of a pair of inputs, by the dot product of their `units` (soft bits, or normalised logits).
 
     Attributes:
         n_bits: length of the code, or of the substring.
@@ -49,7 +49,7 @@ class PairCost:
     floor: float = FLOOR
 
     def differing(self, dot: Tensor) -> tuple[Tensor, Tensor]:
-        """(P, dP / d dot): the chance that one bit of the pair differs (P_ij in the paper)."""
+        """Return (P, dP / d dot), P being the chance that one bit of the pair differs (P_ij in the paper)."""
         if self.probability == "soft_bits":
             return (1 - dot / self.n_bits) / 2, dot.new_full((), -0.5 / self.n_bits)
         cosine = dot.clamp(-1 + COSINE_MARGIN, 1 - COSINE_MARGIN)
@@ -57,7 +57,7 @@ class PairCost:
         return torch.arccos(cosine) / math.pi + (dot - cosine) * chain, chain
 
     def of_pairs(self, dot: Tensor, similar: Tensor) -> tuple[Tensor, Tensor]:
-        """(cost, d cost / d dot) of each pair."""
+        """Return (cost, d cost / d dot) of each pair."""
         differing, chain = self.differing(dot)
         cost = torch.zeros_like(dot)
         slope = torch.zeros_like(dot)
@@ -75,7 +75,7 @@ class PairCost:
 
 
 def total_cost(units: Tensor, similar: Tensor, weights: Tensor, cost: PairCost) -> tuple[Tensor, Tensor]:
-    """(weights[0] x similar sum + weights[1] x other sum, the two sums) over all ordered pairs of different rows.
+    """Return (weights[0] x similar sum + weights[1] x other sum, the two sums) over all ordered pairs of rows.
 
     Args:
         units: (b, n) soft bits or normalised logits, float32 or float64.
@@ -118,7 +118,7 @@ class _TotalCost(torch.autograd.Function):
 
 @functools.cache
 def has_kernel() -> bool:
-    """Whether pairs on a GPU are computed by one kernel: Triton comes with torch on most machines that have CUDA."""
+    """Return True if one kernel computes pairs on a GPU: if Triton is there, as with torch on most CUDA machines."""
     return importlib.util.find_spec("triton") is not None
 
 
@@ -131,7 +131,7 @@ def _block_function(units: Tensor) -> Any:
 
 
 def add_block(dot: Tensor, similar: Tensor, first_row: int, weights: Tensor, cost: PairCost) -> tuple[Tensor, Tensor]:
-    """(sums of cost over similar and other pairs, weighted slope of each pair) of one block of rows; uses up `dot`."""
+    """Return (cost of similar and of other pairs, weighted slope of each pair) of one block; overwrites `dot`."""
     values, slope = cost.of_pairs(dot, similar)
     # A row is not paired with itself: neither a cost nor a slope on the diagonal.
     values.diagonal(first_row).zero_()

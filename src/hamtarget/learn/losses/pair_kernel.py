@@ -25,7 +25,7 @@ _TAIL_HEAD = 6
 
 
 def add_block(dot: Tensor, similar: Tensor, first_row: int, weights: Tensor, cost: PairCost) -> tuple[Tensor, Tensor]:
-    """(sums of cost over similar and other pairs, weighted slope of each pair); the slope replaces `dot`."""
+    """Return (cost of similar and of other pairs, weighted slope of each pair); the slope replaces `dot`."""
     n_rows, n_columns = dot.shape
     tables, terms = _tables(cost.n_bits, cost.radii, dot.device)
     grid = (n_rows, triton.cdiv(n_columns, _COLUMNS))
@@ -53,7 +53,7 @@ def add_block(dot: Tensor, similar: Tensor, first_row: int, weights: Tensor, cos
 
 @functools.cache
 def _tables(n_bits: int, radii: tuple[int, ...], device: torch.device) -> tuple[Tensor, int]:
-    """One row of constants a radius: crossover, its odds, radius, then both tails; and the length of a series."""
+    """Return a row of constants for each radius (crossover, odds, radius, both tails) and the length of a series."""
     smallest = torch.finfo(torch.float32).eps / 8
     all_constants = [binomial.constants(n_bits, radius) for radius in radii]
     terms = max(

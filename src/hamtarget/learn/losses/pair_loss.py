@@ -1,4 +1,4 @@
-"""Losses over all pairs of a batch."""
+"""PairLoss: losses over all pairs of a batch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hamtarget.learn.similarity import Similarity
 class PairLoss(BatchLoss):
     """A loss over all ordered pairs of different rows of a batch.
 
-    Its target is `similar`, (b, b) boolean: entry (i, j) says whether row j is similar to row i. Any pattern: it need
-    not be symmetric or transitive. The diagonal is not looked at.
+    Its target is `similar`, (b, b) boolean: entry (i, j) is True if row j is similar to row i. It need not be symmetric
+    or transitive. The diagonal is ignored.
     """
 
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
-        """Which rows are similar, (b, b) boolean."""
+        """Return which rows are similar, (b, b) boolean."""
         return similarity.matrix(items)
 
     def _check_target(self, target: Tensor, n_rows: int) -> None:

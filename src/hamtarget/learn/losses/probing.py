@@ -1,6 +1,8 @@
-"""A loss for query-directed probing: similar rows should be read before all others."""
+"""ProbingLoss: a loss for query-directed probing, in which similar rows should be read before all others."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,33 +20,38 @@ _SUBSTRING_BITS = 21
 
 
 def default_substrings(n_bits: int) -> int:
-    """Number of substrings of about 21 bits: 3 for 64 bits."""
+    """Return the number of substrings of about 21 bits: 3 for 64 bits."""
     return max(1, round(n_bits / _SUBSTRING_BITS))
 
 
 class ProbingLoss(PairLoss):
-    """How late a similar row is read by query-directed probing, over all pairs of a batch.
+    """A loss for query-directed probing: a similar row should be read before all dissimilar ones.
 
-    Probing (`MultiIndex.probe`) reads a row when it comes to the bucket of one of its substrings, at a cost of the sum
-    of |logit| over the bits in which the substring differs from the query's. Each row of the batch is the query in
-    turn. exp(-cost / temperature), summed over the substrings, is a row's closeness; the loss of a similar pair is
-    minus the log of the similar row's part in the sum of its own closeness and that of all dissimilar rows. It is near
-    0 where the similar row is read before all of them. Mean over similar pairs.
+    Probing (`MultiIndex.probe`) reads a row when it comes to the bucket of one of the row's substrings. The cost of a
+    bucket is the sum of |logit| over the bits in which it differs from the query's substring. Each row of a batch is
+    the query in turn. exp(-cost / temperature), summed over the substrings, is the closeness of a row. The loss of a
+    similar pair is minus the log of the similar row's share in the sum of its own closeness and that of all dissimilar
+    rows: it is near 0 if the similar row is read before all of them. The loss of a batch is the mean over similar
+    pairs.
 
-    With `choosing_weight` the same cost over whole codes is added, so many times: of the rows that are read, similar
-    ones should also be the first by asymmetric distance, by which `probe` chooses those to be compared.
+    With `choosing_weight`, the same loss over whole codes is added. Of the rows that are read, similar ones should then
+    also be the first by asymmetric distance, by which `probe` chooses the rows to compare.
 
-    The bits of the row that is read are soft, `tanh(sharpness x logits)`, so that there are slopes; the query's logits
-    are taken as they are. The angle of logits that are learned so ranks rows well, too (HDT-E).
+    The bits of the row that is read are soft, `tanh(sharpness x logits)`, so that they have slopes. The query's logits
+    are taken as they are. The angle between such logits ranks rows well, too (HDT-E).
 
     Args:
         n_bits: length of a code.
-        substrings: number of substrings; about n_bits / 21 if not given, which is 3 for 64 bits.
-        temperature: the smaller, the more a few close rivals count.
-        sharpness: of the soft bits.
-        choosing_weight: of the cost over whole codes.
-        choosing_temperature: of that cost.
+        substrings: number of substrings. None: about n_bits / 21, which is 3 for 64 bits.
+        temperature: the smaller it is, the more a few close rivals count.
+        sharpness: sharpness of the soft bits.
+        choosing_weight: weight of the loss over whole codes.
+        choosing_temperature: temperature of the loss over whole codes.
         gather: under torch.distributed, pair the rows of all processes; `similar` is then the whole batch's matrix.
+
+    Example:
+        >>> ProbingLoss(64).substrings
+        3
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class ProbingLoss(PairLoss):
         return self._report(total, logits, similar, similar=total)
 
     def _costs(self, logits: Tensor) -> Tensor:
-        """What it costs query i (row) to come to row j (column) by each substring, (substrings, b, b)."""
+        """Return the cost at which query i (row) comes to row j (column) by each substring, (substrings, b, b)."""
         soft = torch.tanh(self.sharpness * logits)
         # The sum of |logit| over differing bits is (sum of |logit| - logits . bits) / 2.
         return torch.stack(
@@ -96,17 +103,24 @@ class ProbingLoss(PairLoss):
             ]
         )
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that the value depends on, by name."""
+        return {
+            "n_bits": self.n_bits,
+            "substrings": self.substrings,
+            "temperature": self.temperature,
+            "sharpness": self.sharpness,
+            "choosing_weight": self.choosing_weight,
+            "choosing_temperature": self.choosing_temperature,
+        }
+
     def extra_repr(self) -> str:
-        """All settings that the value depends on, for `print(loss)` and to recognise a run by."""
-        return (
-            f"n_bits={self.n_bits}, substrings={self.substrings}, temperature={self.temperature}, "
-            f"sharpness={self.sharpness}, choosing_weight={self.choosing_weight}, "
-            f"choosing_temperature={self.choosing_temperature}"
-        )
+        """Return all settings that the value depends on, for `print(loss)` and to recognise a run."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
 
 
 def _mean_cost(closeness: Tensor, wanted: Tensor, no_rival: Tensor) -> Tensor:
-    """Minus the log of a similar row's part in the closeness of itself and all rivals, over similar pairs."""
+    """Return minus the log of a similar row's share in the closeness of itself and all rivals, over similar pairs."""
     rivals = closeness.masked_fill(no_rival, _FAR).logsumexp(dim=1, keepdim=True)
     cost = F.softplus(rivals - closeness)
     return cost.masked_fill(~wanted, 0.0).sum() / wanted.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""A pair loss that also brings each row to a proxy of its class."""
+"""ProxyLoss: a pair loss that also draws each row to a proxy of its class."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hamtarget.learn.losses.pair_loss import PairLoss
 
 
 class ProxyLoss(LabelLoss):
-    """A pair loss plus `proxy_weight` times the cross-entropy of the cosines to one proxy a class.
+    """A pair loss plus `proxy_weight` times the cross-entropy of the cosines to the proxies, one for each class.
 
     Pairs with a label in common are similar. The proxies are learned, or stay where they start.
 
     Args:
-        pair_loss: of all pairs of the batch.
-        n_labels: how many classes there are.
-        proxy_weight: of that cross-entropy.
-        proxies: where they start, (n_labels, n_bits), such as `codes_by_likeness`; `hadamard_centers` if not given.
-        learned: whether proxies move.
-        scale: of the cosines; the root of n_bits if not given.
-        margin: taken from the cosine of a row's own class.
-        seed: of proxies that are drawn at random.
+        pair_loss: loss of all pairs of the batch.
+        n_labels: number of classes.
+        proxy_weight: weight of the cross-entropy.
+        proxies: first proxies, (n_labels, n_bits), such as `codes_by_likeness`. None: `hadamard_centers`.
+        learned: True if the proxies are learned.
+        scale: scale of the cosines. None: the square root of n_bits.
+        margin: number taken from the cosine of a row's own class.
+        seed: seed of proxies that are drawn at random.
     """
 
     def __init__(
@@ -56,17 +56,22 @@ class ProxyLoss(LabelLoss):
         self.proxies = nn.Parameter(start, requires_grad=learned)
 
     @property
+    def radius(self) -> int | tuple[int, ...] | None:
+        """Hamming distance target of the pair loss."""
+        return self.pair_loss.radius
+
+    @property
     def capturable(self) -> bool:
-        """Whether the pair loss is."""
+        """True if the pair loss is."""
         return self.pair_loss.capturable
 
     def at_step(self, step: int) -> None:
-        """Prepare the pair loss."""
+        """Prepare the pair loss for a step."""
         self.pair_loss.at_step(step)
 
     @property
     def class_codes(self) -> Tensor:
-        """The proxies."""
+        """The proxies, (n_labels, n_bits)."""
         return self.proxies
 
     def _terms(self, logits: Tensor, labels: Tensor) -> LossTerms:
@@ -78,7 +83,7 @@ class ProxyLoss(LabelLoss):
         return self.pair_loss._diagnose(logits, target @ target.T > 0)
 
     def extra_repr(self) -> str:
-        """All settings that the value depends on."""
+        """Return all settings that the value depends on."""
         return (
             f"{self.pair_loss.extra_repr()}, n_labels={self.n_labels}, proxy_weight={self.proxy_weight}, "
             f"learned={self.proxies.requires_grad}, scale={self.scale}, margin={self.margin}, seed={self.seed}"

@@ -21,7 +21,7 @@ _RED, _GREEN, _BLUE = 0.299, 0.587, 0.114
 
 
 class Resize(nn.Module):
-    """Images at `size` by bilinear interpolation, floats of 0 to 255; those that have this size stay as they are.
+    """Brings images to `size` by bilinear interpolation; images of this size stay as they are.
 
     Args:
         size: side in pixels, or (height, width).
@@ -34,7 +34,7 @@ class Resize(nn.Module):
         self.size = _checked_size(size)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(rows, channels, *size)."""
+        """Return images as (rows, channels, *size), floats of 0 to 255."""
         if images.ndim != 4:
             raise ShapeError(f"images have shape {tuple(images.shape)}; expected (rows, channels, height, width)")
         pixels = _floats(images)
@@ -47,13 +47,17 @@ class Resize(nn.Module):
 
 @dataclass(frozen=True)
 class Draw:
-    """What chance decided for each image of a batch; all are (rows,).
+    """Random crops and colours of the images of a batch; each attribute is (rows,).
 
     Attributes:
-        height, width: of the crop, as parts of the image's.
-        top, left: of the crop's corner, likewise.
-        flipped: 1 where the crop is mirrored, else 0.
-        brightness, contrast, saturation: factors; 1 leaves an image as it is.
+        height: height of the crop, as a share of the image's.
+        width: width of the crop, likewise.
+        top: place of the crop's upper edge, likewise.
+        left: place of the crop's left edge, likewise.
+        flipped: 1 if the crop is mirrored, else 0.
+        brightness: factor; 1 leaves an image as it is.
+        contrast: factor, likewise.
+        saturation: factor, likewise.
     """
 
     height: Tensor
@@ -67,17 +71,25 @@ class Draw:
 
 
 class CropFlipColor(nn.Module):
-    """A part of each RGB image at `size`, perhaps mirrored and in other colours; all drawn anew for each image.
+    """Augmentation of RGB images: a random crop at `size`, perhaps mirrored, in other colours.
 
     Crop, mirror and resize are one bilinear interpolation, without smoothing: images should not be stored much larger
     than `size`.
 
     Args:
         size: side in pixels, or (height, width).
-        scale: least and largest part of the image's area.
-        ratio: least and largest width of the part by its height; a side longer than the image's is cut to it.
-        flip: how often an image is mirrored.
-        brightness, contrast, saturation: each is multiplied by a factor between 1 - x and 1 + x.
+        scale: least and largest share of the image's area.
+        ratio: least and largest ratio of the crop's width to its height. A side longer than the image's is cut to it.
+        flip: share of the images that are mirrored.
+        brightness: brightness is multiplied by a factor between 1 - x and 1 + x.
+        contrast: contrast, likewise.
+        saturation: saturation, likewise.
+
+    Example:
+        >>> import torch
+        >>> images = torch.randint(0, 256, (4, 3, 40, 40), dtype=torch.uint8)
+        >>> CropFlipColor(32)(images).shape
+        torch.Size([4, 3, 32, 32])
     """
 
     capturable = True
@@ -115,7 +127,7 @@ class CropFlipColor(nn.Module):
         self.saturation = saturation
 
     def forward(self, images: Tensor) -> Tensor:
-        """(rows, 3, *size), floats of 0 to 255."""
+        """Return changed images as (rows, 3, *size), floats of 0 to 255."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise ShapeError(f"images have shape {tuple(images.shape)}; expected (rows, 3, height, width)")
         draw = self.draw(len(images), images.shape[3] / images.shape[2], device=images.device)
@@ -123,7 +135,7 @@ class CropFlipColor(nn.Module):
         return crop(recolor(_floats(images), draw), draw, self.size)
 
     def draw(self, n_rows: int, image_ratio: float, *, device: torch.device) -> Draw:
-        """A crop and colours for each of `n_rows` images whose width is `image_ratio` times their height."""
+        """Return random crops and colours for `n_rows` images whose width is `image_ratio` times their height."""
 
         def uniform(low: float, high: float) -> Tensor:
             return torch.rand(n_rows, device=device) * (high - low) + low
@@ -145,7 +157,7 @@ class CropFlipColor(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """The settings, for the text of the module."""
+        """Return the settings, for `print(module)`."""
         return (
             f"size={self.size}, scale={self.scale}, ratio={self.ratio}, flip={self.flip}, "
             f"brightness={self.brightness}, contrast={self.contrast}, saturation={self.saturation}"
@@ -153,7 +165,7 @@ class CropFlipColor(nn.Module):
 
 
 def recolor(images: Tensor, draw: Draw) -> Tensor:
-    """Images brighter or darker, then nearer to or farther from their mean grey, then each pixel from its own grey."""
+    """Return images with other brightness, contrast (against their mean grey) and saturation (against own grey)."""
     brightness, contrast, saturation = (
         factor.view(-1, 1, 1, 1) for factor in (draw.brightness, draw.contrast, draw.saturation)
     )
@@ -165,7 +177,7 @@ def recolor(images: Tensor, draw: Draw) -> Tensor:
 
 
 def crop(images: Tensor, draw: Draw, size: tuple[int, int]) -> Tensor:
-    """The crops that were drawn, mirrored or not, at `size`."""
+    """Return the crops that were drawn, mirrored or not, at `size`."""
     # grid_sample counts from -1 to 1 over the image.
     zeros = torch.zeros_like(draw.width)
     across = torch.stack([draw.width * (1 - 2 * draw.flipped), zeros, 2 * draw.left + draw.width - 1], dim=1)

@@ -1,4 +1,4 @@
-"""Pretrained networks as backbones: images of 0 to 255 in, features out, and their number as `out_features`."""
+"""Pretrained networks as backbones, from images of 0 to 255 to features."""
 
 from __future__ import annotations
 
@@ -34,20 +34,26 @@ def backbone(
     size: int | tuple[int, int] | None = None,
     frozen_stages: int = 0,
 ) -> nn.Module:
-    """A network that turns images of 0 to 255 into features and tells their number as `out_features`.
+    """Return a network that turns images of 0 to 255 into features, with their number as `out_features`.
 
     Args:
-        network: "resnet50_caffe"; the name of a network of timm ("resnetv2_50") or else of torchvision, where they are
-            installed, or of one of the two ("torchvision:resnet50"); or any nn.Module, which is taken as it is.
-        weights: a file: npz for resnet50_caffe, safetensors for others. "pretrained": timm or torchvision fetches them.
-            None: random, for those two.
-        size: side in pixels, or (height, width), that other images are brought to first; None: as they come.
-        frozen_stages: see `ResNet50`; for resnet50_caffe only.
+        network: "resnet50_caffe"; the name of a network of timm ("resnetv2_50") or torchvision, whichever is installed;
+            the name with its library ("torchvision:resnet50"); or any nn.Module, which is used as it is.
+        weights: file of weights: npz for resnet50_caffe, safetensors for others. "pretrained": timm or torchvision
+            fetches them. None: random weights, for these two.
+        size: side in pixels, or (height, width), to which images are scaled first. None: they are not scaled.
+        frozen_stages: number of stages that are not trained, see `ResNet50`; for resnet50_caffe only.
 
     Raises:
-        InputError: there is no network of this name, or it cannot be had as asked.
-        FileError: there is no such file of weights. CorruptFileError: it is damaged, or of another network.
+        InputError: there is no network of this name, or it does not take these arguments.
+        FileError: there is no such file of weights.
+        CorruptFileError: the file is damaged, or belongs to another network.
         MissingExtraError: neither timm nor torchvision is installed.
+
+    Example:
+        >>> from torch import nn
+        >>> backbone(nn.Identity()).__class__.__name__
+        'Identity'
     """
     if frozen_stages and network != RESNET50_CAFFE:
         raise InputError(f"frozen_stages is {frozen_stages}; only {RESNET50_CAFFE} takes it, not {network!r}")
@@ -79,7 +85,7 @@ class Resized(nn.Module):
         self.out_features = _out_features(network)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features, (rows, out_features)."""
+        """Return features, (rows, out_features)."""
         features: Tensor = self.network(self.resize(images))
         return features
 
@@ -90,7 +96,8 @@ class Normalized(nn.Module):
     Args:
         network: the backbone.
         out_features: columns of its features.
-        mean, deviation: of each channel of the images of 0 to 1.
+        mean: mean of each channel of the images of 0 to 1.
+        deviation: standard deviation of each channel, likewise.
     """
 
     shift: Tensor
@@ -106,7 +113,7 @@ class Normalized(nn.Module):
         self.register_buffer("scale", 1 / (255 * torch.tensor(deviation).view(-1, 1, 1)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features, (rows, out_features)."""
+        """Return features, (rows, out_features)."""
         features: Tensor = self.network((images.to(self.shift.dtype) - self.shift) * self.scale)
         return features
 
@@ -121,7 +128,7 @@ def _out_features(network: nn.Module) -> int:
 
 
 def _of_library(name: str, weights: str | Path | None) -> nn.Module:
-    """The network of this name of timm or torchvision, without its classifier."""
+    """Return a network of timm or torchvision without its classifier."""
     chosen, _, short = name.rpartition(":")
     if chosen and chosen not in _LIBRARIES:
         raise InputError(f"network is {name!r}; expected {', '.join(f'{library}:NAME' for library in _LIBRARIES)}")
@@ -164,7 +171,7 @@ def _torchvision_network(torchvision: ModuleType, name: str, pretrained: bool) -
 
 
 def _load(network: nn.Module, path: Path) -> None:
-    """Take the weights of a safetensors file; those of a classifier may be among them and are left out."""
+    """Load the weights of a safetensors file, except those of a classifier."""
     if not path.is_file():
         raise FileError(f"{path}: no such file; expected the weights as safetensors, or {PRETRAINED!r}")
     try:

@@ -1,4 +1,4 @@
-"""Codes of a trained model drawn to the codes of classes."""
+"""ClassPull: a trained model whose codes are moved toward the codes of classes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.precision import full_float32
 
 
-class ProxyPull(nn.Module):
-    """A model whose logits are drawn to the code of the class that they are near to.
+class ClassPull(nn.Module):
+    """A model that moves each code toward the code of the class that its logits favour.
 
-    A class is told by all logits together more surely than by the sign of each: so the bits of a row that is clearly of
-    a class become those of its code, and rows of a class meet within fewer bits. Rows between classes stay where they
-    are. For searches among classes that were learned from; others would be drawn to those.
+    All logits together tell the class of an input more surely than the sign of each tells a bit. So the bits of an
+    input that clearly belongs to a class become those of the class's code, and inputs of a class meet within fewer
+    bits. Inputs between classes hardly move. Inputs of a class that was not learned from are moved, too: use this only
+    where there are none.
 
-    Logits are brought to the length of a code, and to them is added `weight` times the mean of the classes' codes, each
-    with its share of a softmax over `scale` times the cosines between the logits and the classes' proxies.
+    The logits are scaled to the length of a code. Added to them is `weight` times the mean of the classes' codes; each
+    class counts by its share in a softmax of `scale` times the cosines between the logits and the classes' proxies.
 
     Args:
-        model: gives logits, (rows, logits).
-        proxies: of the classes, (n_classes, logits), as `LabelLoss.class_codes`; their signs are the classes' codes.
-        n_bits: how many of the logits are of the code, the first ones; the others only tell classes, see `GuidedLoss`.
-            All if not given.
-        weight: of the pull.
-        scale: of the cosines; the larger, the more the nearest class has it alone.
+        model: network that gives logits, (rows, logits).
+        proxies: proxies of the classes, (n_classes, logits), as `LabelLoss.class_codes`; their signs are the classes'
+            codes.
+        n_bits: how many of the logits belong to the code, from the first on. The others only tell classes apart, see
+            `GuidedLoss`. None: all.
+        weight: how far a code is moved.
+        scale: scale of the cosines. The larger it is, the more the nearest class counts alone.
     """
 
     proxies: Tensor
@@ -54,7 +56,7 @@ class ProxyPull(nn.Module):
         self.register_buffer("proxies", proxies.detach().float().clone())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, (rows, n_bits)."""
+        """Return logits, (rows, n_bits)."""
         logits = self.model(inputs)
         with full_float32(logits.device.type):
             directions = F.normalize(logits.float(), dim=1)

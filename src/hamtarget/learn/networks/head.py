@@ -1,4 +1,4 @@
-"""From the features of any network to logits, embeddings and packed codes."""
+"""HashHead and HashModel: from the features of any network to logits and packed codes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _MEDIAN_MOMENTUM = 0.1
 
 
 class HashHead(nn.Module):
-    """Logits of mean 0 and variance 1 for each bit: a linear layer, then batch norm without affine (paper 2.1.1).
+    """A layer that gives logits of mean 0 and variance 1 for each bit (paper 2.1.1).
+
+    It is a linear layer, followed by batch norm without affine parameters.
 
     Args:
         in_features: columns of the features.
         n_bits: length of a code.
-        center: "mean" balances the logits around 0. "median" also moves the median of each bit to 0, so that each
-            bit is 1 for half of the inputs even where logits are skewed.
-        normalize: False: a linear layer with a bias and nothing else, for losses that set the scale of logits.
+        center: "mean" centres the logits of each bit at 0. "median" also moves their median to 0, so that each bit is 1
+            for half of the inputs even where logits are skewed.
+        normalize: if False, only a linear layer with a bias, for losses that set the scale of the logits.
     """
 
     running_median: Tensor
@@ -43,7 +45,7 @@ class HashHead(nn.Module):
             self.register_buffer("running_median", torch.zeros(self.n_bits))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits, (rows, n_bits); in training the rows of a batch are normalised together."""
+        """Return logits, (rows, n_bits); in training the rows of a batch are normalised together."""
         if features.ndim != 2 or features.shape[1] != self.linear.in_features:
             raise ShapeError(
                 f"features have shape {tuple(features.shape)}; this head takes (rows, {self.linear.in_features})"
@@ -63,26 +65,33 @@ class HashHead(nn.Module):
 
     @staticmethod
     def embedding(logits: Tensor) -> Tensor:
-        """Logits scaled to unit length (z in the paper): what HDT-E stores and ranks by."""
+        """Return logits scaled to unit length (z in the paper), by which hits can be ranked (HDT-E)."""
         return F.normalize(logits.float(), dim=1)
 
     @staticmethod
     def codes(logits: Tensor) -> Tensor:
-        """Packed codes, (rows, n_bits / 8) uint8, on the logits' device; equal to `hamtarget.codes.from_logits`."""
+        """Return packed codes, (rows, n_bits / 8) uint8, on the logits' device; as `hamtarget.codes.from_logits`."""
         bits = (logits > 0).view(len(logits), logits.shape[1] // 8, 8)
         places = torch.arange(8, device=logits.device, dtype=torch.uint8)
         return (bits.to(torch.uint8) << places).sum(dim=2, dtype=torch.uint8)
 
 
 class HashModel(nn.Module):
-    """Any network as a hasher: `backbone`, then a `HashHead`.
+    """Any network with a `HashHead` on top, which turns its features into logits.
 
     Args:
-        backbone: gives (rows, in_features), or maps (rows, channels, height, width) that are then averaged.
+        backbone: network that gives features, (rows, in_features), or maps, (rows, channels, height, width), which are
+            averaged.
         n_bits: length of a code.
-        in_features: columns or channels of the backbone's output; taken from its `out_features` or `num_features`
-            where it has one.
-        center, normalize: see `HashHead`.
+        in_features: columns or channels of the backbone's output. None: its `out_features` or `num_features`.
+        center: centring of the logits, see `HashHead`.
+        normalize: False for a plain linear layer, see `HashHead`.
+
+    Example:
+        >>> import torch
+        >>> model = HashModel(torch.nn.Linear(8, 12), n_bits=16)
+        >>> model(torch.randn(4, 8)).shape
+        torch.Size([4, 16])
     """
 
     def __init__(
@@ -110,7 +119,7 @@ class HashModel(nn.Module):
         return self.head.n_bits
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, (rows, n_bits)."""
+        """Return logits, (rows, n_bits)."""
         features = self.backbone(inputs)
         if features.ndim > 2:
             features = features.flatten(2).mean(dim=2)

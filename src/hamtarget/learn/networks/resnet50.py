@@ -32,12 +32,12 @@ _N_CLASSES = 1000
 
 
 class ResNet50(nn.Module):
-    """Features of photos, (rows, 2048): ResNet-50 with stride 2 in the first 1x1 convolution of a stage.
+    """ResNet-50 with stride 2 in the first 1x1 convolution of a stage; it gives features, (rows, 2048).
 
     It takes RGB images of 0 to 255, uint8 or floats, of 64 pixels or more a side, and normalises them itself.
 
     Args:
-        frozen_stages: how many of stem and stages 1 to 4, from the first on, are not trained.
+        frozen_stages: number of parts that are not trained, from the first on, of the stem and stages 1 to 4.
     """
 
     mean: Tensor
@@ -61,7 +61,7 @@ class ResNet50(nn.Module):
             module.requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Channels of the last stage averaged over the image, (rows, 2048), in float32 at least."""
+        """Return the channels of the last stage averaged over the image, (rows, 2048), in float32 at least."""
         if images.ndim != 4 or images.shape[1] != 3 or min(images.shape[2:]) < MIN_SIDE:
             raise ShapeError(
                 f"images have shape {tuple(images.shape)}; this network takes (rows, 3, height, width) of at least "
@@ -76,7 +76,7 @@ class ResNet50(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path, *, frozen_stages: int = 0) -> Self:
-        """The network with the weights of an npz file; see `read_weights`."""
+        """Return the network with the weights of an npz file; see `read_weights`."""
         network = cls(frozen_stages=frozen_stages)
         arrays = read_weights(path)
         tensors = {"mean": network.mean}
@@ -91,7 +91,7 @@ class ResNet50(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """Narrow, look around, widen; added to what came in."""
+    """A residual block: narrow, convolve, widen."""
 
     def __init__(self, in_channels: int, inner: int, *, stride: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Bottleneck(nn.Module):
 
 
 def load_classifier(path: str | Path) -> nn.Linear:
-    """The layer that tells the 1,000 classes of ImageNet from the features of `ResNet50`; see `read_weights`."""
+    """Return the classifier of the 1,000 classes of ImageNet for the features of `ResNet50`; see `read_weights`."""
     arrays = read_weights(path)
     classifier = nn.Linear(arrays["fc.weight"].shape[1], _N_CLASSES)
     classifier.load_state_dict({name: torch.from_numpy(arrays[f"fc.{name}"]) for name in ("weight", "bias")})
@@ -115,13 +115,13 @@ def load_classifier(path: str | Path) -> nn.Linear:
 
 
 def read_weights(path: str | Path) -> dict[str, NDArray[np.float32]]:
-    """The float32 weights of an npz file by name, batch norms not yet folded.
+    """Return the float32 weights of an npz file by name, batch norms not yet folded.
 
     Convolutions and the classifier are int8 with a `NAME.scale` for each output channel, all else float32.
 
     Raises:
         FileError: there is no such file.
-        CorruptFileError: it is damaged, or an array is missing, unknown, of another shape or not finite; says which.
+        CorruptFileError: the file is damaged, or an array is missing, unknown, of another shape or not finite.
     """
     path = Path(path)
     if not path.is_file():
@@ -135,7 +135,7 @@ def read_weights(path: str | Path) -> dict[str, NDArray[np.float32]]:
 
 
 def _checked_names(stored: Mapping[str, NDArray[Any]], path: Path) -> dict[str, tuple[int, ...]]:
-    """Shape by name of all weights, none of which is missing in the file."""
+    """Return the shape of every weight by name, after checking that the file has exactly these."""
     shapes = _weight_shapes()
     expected = shapes.keys() | {f"{name}.scale" for name, shape in shapes.items() if len(shape) > 1}
     missing, unknown = sorted(expected - stored.keys()), sorted(stored.keys() - expected)
@@ -149,7 +149,7 @@ def _checked_names(stored: Mapping[str, NDArray[Any]], path: Path) -> dict[str, 
 
 
 def _weight_shapes() -> dict[str, tuple[int, ...]]:
-    """Shape by name of every weight in a file."""
+    """Return the shape of every weight in a file by name."""
     shapes: dict[str, tuple[int, ...]] = {"fc.weight": (_N_CLASSES, 4 * STAGES[-1][1]), "fc.bias": (_N_CLASSES,)}
     with torch.device("meta"):
         network = ResNet50()
@@ -162,7 +162,7 @@ def _weight_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def _names_in_file(name: str) -> tuple[str, str]:
-    """What a file calls a convolution of the network and the batch norm that follows it."""
+    """Return the names that a file has for a convolution and for the batch norm after it."""
     if name.endswith("downsample"):
         return f"{name}.0", f"{name}.1"
     return name, name.replace("conv", "bn")
@@ -189,7 +189,7 @@ def _weight(
 
 
 def _folded(arrays: Mapping[str, NDArray[np.float32]], name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(weight, bias) of a convolution that also does what the batch norm after it did."""
+    """Return (weight, bias) of a convolution into which the batch norm after it is folded."""
     convolution, norm = _names_in_file(name)
     scale, shift, mean, variance = (arrays[f"{norm}.{part}"].astype(np.float64) for part in _NORM_PARTS)
     scale = scale / np.sqrt(variance + _NORM_EPSILON)

@@ -1,4 +1,4 @@
-"""Rows of all processes in each process, with the right gradients."""
+"""Gathering the rows of all processes in each process, with the right gradients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.autograd.function import once_differentiable
 
 
 def world() -> tuple[int, int]:
-    """(rank, number of processes); (0, 1) outside torch.distributed."""
+    """Return (rank, number of processes); (0, 1) outside torch.distributed."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes, in the order of their ranks; each process must bring equally many.
+    """Return the rows of all processes in the order of their ranks; each process must have equally many.
 
     A loss computed from the result alike in every process, followed by a mean of the parameters' gradients over the
     processes (as DistributedDataParallel does), gives the gradients of one process on the whole batch.

@@ -7,20 +7,24 @@ from pathlib import Path
 from hamtarget.errors import InputError
 from hamtarget.learn.encoder import HashEncoder
 
-_FOLDER = Path(__file__).parent / "models"
+_FOLDER = Path(__file__).parent
 
 
 def shipped_encoder(name: str, *, device: str = "auto") -> HashEncoder:
-    """The encoder of this name.
+    """Return an encoder that comes with the package.
 
     Args:
         name: "sift-64": 64-bit codes of SIFT descriptors, 128 numbers from 0 to 255 each, for `MultiIndex.probe`.
-        device: "auto": a GPU if there is one.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
 
     Raises:
-        InputError: there is none of this name; says which there are.
+        InputError: there is no encoder of this name; the error lists the names.
+
+    Example:
+        >>> shipped_encoder("sift-64", device="cpu").n_bits
+        64
     """
-    names = sorted(path.name for path in _FOLDER.iterdir() if path.is_dir())
+    names = sorted(path.parent.name for path in _FOLDER.glob("*/model.safetensors"))
     if name not in names:
         raise InputError(f"name is {name!r}; expected one of {', '.join(names)}")
     return HashEncoder.load(_FOLDER / name, device=device)

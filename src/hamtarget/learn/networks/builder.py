@@ -1,0 +1,117 @@
+"""NetworkOptions: the built-in networks, and models built from them or from any other network."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+from hamtarget.errors import InputError, ShapeError
+from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.head import HashModel
+from hamtarget.learn.networks.residual import SmallResNet
+
+# Units of a layer for vectors, channels of the first stage for images, and layers for vectors, as in the paper.
+_VECTOR_WIDTH, _IMAGE_WIDTH, _LAYERS = 256, 32, 3
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Size of the built-in network: a `DenseNet` for vectors, a `SmallResNet` for images.
+
+    Attributes:
+        width: units of a layer, or channels of the first stage for images. None: 256 for vectors, 32 for images.
+        layers: layers of the DenseNet; fewer make encoding faster. None: 3, as in the paper.
+        center: "mean" centres each bit's logits by their mean. "median" keeps every bit 1 for half of the inputs, which
+            helps where classes are hard to tell apart.
+
+    Example:
+        >>> NetworkOptions(width=64).for_inputs((128,))
+        NetworkOptions(width=64, layers=3, center='mean')
+    """
+
+    width: int | None = None
+    layers: int | None = None
+    center: Literal["mean", "median"] = "mean"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}; expected 1 or more")
+        if self.center not in ("mean", "median"):
+            raise InputError(f"center is {self.center!r}; expected 'mean' or 'median'")
+
+    def for_inputs(self, shape: tuple[int, ...]) -> NetworkOptions:
+        """Return these options with the defaults for inputs of this shape filled in."""
+        if len(shape) == 1:
+            return replace(self, width=self.width or _VECTOR_WIDTH, layers=self.layers or _LAYERS)
+        return replace(self, width=self.width or _IMAGE_WIDTH)
+
+    def network(self, shape: tuple[int, ...]) -> nn.Module:
+        """Return a new network for inputs of this shape.
+
+        Raises:
+            ShapeError: the inputs are neither vectors nor images.
+        """
+        if len(shape) == 1:
+            return DenseNet(shape[0], width=self.width or _VECTOR_WIDTH, layers=self.layers or _LAYERS)
+        if len(shape) == 3:
+            return SmallResNet((shape[0], shape[1], shape[2]), width=self.width or _IMAGE_WIDTH)
+        raise ShapeError(
+            f"inputs have shape (rows, {', '.join(map(str, shape))}); expected (rows, columns), "
+            "(rows, height, width) or (rows, channels, height, width)"
+        )
+
+
+Network = str | nn.Module | NetworkOptions
+"""What a `HashEncoder` takes as its network."""
+
+
+def network_choice(network: Network) -> nn.Module | NetworkOptions:
+    """Return the network of a `HashEncoder`, or the options of a built-in one.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(network, nn.Module | NetworkOptions):
+        return network
+    if network != "auto":
+        raise InputError(f"network is {network!r}; expected 'auto', NetworkOptions or an nn.Module")
+    return NetworkOptions()
+
+
+def build_model(
+    network: nn.Module | NetworkOptions,
+    shape: tuple[int, ...],
+    *,
+    n_logits: int,
+    seed: int,
+    center: Literal["mean", "median"] = "mean",
+) -> HashModel:
+    """Return a new model for inputs of this shape; the same for the same seed.
+
+    Args:
+        network: options of a built-in network, or any module that turns inputs into features. The model gets a copy of
+            a module. A `HashModel` is taken with its own head.
+        shape: shape of one input.
+        n_logits: number of logits.
+        seed: seed of the first weights.
+        center: centring of the logits of a module; see `NetworkOptions`.
+
+    Raises:
+        InputError: a `HashModel` has another number of logits.
+        ShapeError: there is no built-in network for inputs of this shape.
+    """
+    if isinstance(network, HashModel):
+        if network.n_bits != n_logits:
+            raise InputError(f"the network has {network.n_bits} logits; expected {n_logits}, as the loss has")
+        return copy.deepcopy(network)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        if isinstance(network, NetworkOptions):
+            return HashModel(network.network(shape), n_logits, center=network.center)
+        return HashModel(copy.deepcopy(network), n_logits, center=center)

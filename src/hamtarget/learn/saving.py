@@ -1,0 +1,193 @@
+"""Encoders as files: `model.safetensors`, which is enough alone, and `config.json` for people and other tools.
+
+Format 2, which is written, describes an encoder by its loss, its network and its training. Format 1 listed the
+arguments that `HashEncoder` had then; such files are converted when they are read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from hamtarget._files import write_atomically
+from hamtarget.encoders.onnx_file import ONNX_NAME
+from hamtarget.errors import InputError
+from hamtarget.learn.fitted import FittedEncoder
+from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.hamming_target import HammingTargetLoss
+from hamtarget.learn.losses.probing import ProbingLoss
+from hamtarget.learn.networks.builder import NetworkOptions, build_model
+from hamtarget.learn.networks.class_pull import ClassPull
+from hamtarget.learn.networks.head import HashModel
+from hamtarget.learn.objectives import ClassCodes
+from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.weights import read_tensors, write_tensors
+
+WEIGHTS_NAME = "model.safetensors"
+CONFIG_NAME = "config.json"
+
+# Losses whose settings a file holds; of any other only the name.
+_LOSSES: dict[str, type[HammingTargetLoss] | type[ProbingLoss] | type[ClassCodes]] = {
+    kind.__name__: kind for kind in (HammingTargetLoss, ProbingLoss, ClassCodes)
+}
+# The radius of format 1 where it was not given.
+_FORMER_RADIUS = 2
+
+
+def save_encoder(fitted: FittedEncoder, folder: str | Path) -> None:
+    """Write an encoder to a folder. An older model stays whole until the new one is complete.
+
+    The weights file holds the configuration, too: replacing it is the one moment at which the new model takes the place
+    of the old one.
+    """
+    folder = Path(folder)
+    config = _described(fitted)
+    # An export of an older model must not be taken for this one's.
+    (folder / ONNX_NAME).unlink(missing_ok=True)
+    write_tensors(folder / WEIGHTS_NAME, fitted.model.state_dict(), config, kind="model")
+    write_atomically(folder / CONFIG_NAME, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+
+def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder:
+    """Return the encoder in a folder, on the CPU.
+
+    Raises:
+        FileError: there is no model.
+        CorruptFileError: the model is damaged.
+        UnsupportedFileError: a later version wrote it.
+        InputError: the model needs the caller's network, or another one than was passed.
+    """
+    path = Path(folder) / WEIGHTS_NAME
+    file = read_tensors(path, kind="model")
+    config = _converted(file.description) if file.format == 1 else file.description
+    loss = _loss_of(config["loss"])
+    architecture = _network_of(config["network"], network, tuple(config["input_shape"]), path)
+    model = _model_of(config, file.tensors, architecture, loss)
+    try:
+        model.load_state_dict(file.tensors)
+    except RuntimeError as error:
+        raise InputError(f"{path}: its weights do not fit the network: {error}") from error
+    radius, input_range = config["radius"], config["input_range"]
+    return FittedEncoder(
+        model=model.eval(),
+        loss=loss,
+        network=architecture,
+        training=TrainingOptions(**config["training"]),
+        held_out=config["held_out"],
+        seed=config["seed"],
+        n_bits=config["n_bits"],
+        radius=tuple(radius) if isinstance(radius, list) else radius,
+        input_shape=tuple(config["input_shape"]),
+        input_range=None if input_range is None else (input_range[0], input_range[1]),
+    )
+
+
+def _described(fitted: FittedEncoder) -> dict[str, Any]:
+    loss, network = fitted.loss, fitted.network
+    inner = fitted.model.model if isinstance(fitted.model, ClassPull) else fitted.model
+    described: dict[str, Any] = {
+        "loss": {"kind": loss if isinstance(loss, str) else type(loss).__name__},
+        "network": {"kind": type(network).__name__},
+        "center": inner.head.center if isinstance(inner, HashModel) else "mean",
+        "training": asdict(fitted.training),
+        "held_out": fitted.held_out,
+        "seed": fitted.seed,
+        "n_bits": fitted.n_bits,
+        "radius": fitted.radius,
+        "input_shape": list(fitted.input_shape),
+        "input_range": fitted.input_range,
+    }
+    if isinstance(loss, HammingTargetLoss | ProbingLoss):
+        described["loss"]["settings"] = loss.settings()
+    elif isinstance(loss, ClassCodes):
+        described["loss"]["settings"] = asdict(loss)
+    if isinstance(network, NetworkOptions):
+        described["network"]["settings"] = asdict(network)
+    return described
+
+
+def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
+    kind = _LOSSES.get(described["kind"])
+    if kind is None:
+        return str(described["kind"])
+    settings = dict(described["settings"])
+    if isinstance(settings.get("radius"), list):
+        settings["radius"] = tuple(settings["radius"])
+    return kind(**settings)
+
+
+def _network_of(
+    described: dict[str, Any], network: nn.Module | None, shape: tuple[int, ...], path: Path
+) -> nn.Module | NetworkOptions:
+    if network is not None:
+        return network
+    if described["kind"] != NetworkOptions.__name__:
+        raise InputError(f"{path} was built on a {described['kind']}; pass network= with such a module")
+    return NetworkOptions(**described["settings"]).for_inputs(shape)
+
+
+def _model_of(
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    architecture: nn.Module | NetworkOptions,
+    loss: BatchLoss | ClassCodes | str,
+) -> HashModel | ClassPull:
+    """Return a model of the right shape, whose weights are still to be loaded."""
+    proxies = tensors.get("proxies")
+    model = build_model(
+        architecture,
+        tuple(config["input_shape"]),
+        n_logits=config["n_bits"] if proxies is None else proxies.shape[1],
+        seed=config["seed"],
+        center=config["center"],
+    )
+    if proxies is None or not isinstance(loss, ClassCodes):
+        return model
+    return ClassPull(model, proxies, n_bits=loss.n_bits, weight=loss.class_weight, scale=loss.class_scale)
+
+
+def _converted(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a file of format 1 as format 2 has it."""
+    given = config["parameters"]
+    radius = given["radius"]
+
+    def taken(*names: str) -> dict[str, Any]:
+        # Arguments that came later are not in older files: they have their defaults.
+        return {name: given[name] for name in names if name in given}
+
+    objective = given.get("objective", "auto")
+    loss: dict[str, Any]
+    if objective == "probing" or (objective == "auto" and radius is None):
+        radius = None
+        names = ("n_bits", "substrings", "temperature", "sharpness", "choosing_weight", "choosing_temperature")
+        loss = {"kind": "ProbingLoss", "settings": taken(*names)}
+    else:
+        radius = _FORMER_RADIUS if radius is None else radius
+        if objective == "classes":
+            pull = config["pull"]
+            settings = {"class_weight": pull["weight"], "class_scale": pull["scale"]}
+            loss = {"kind": "ClassCodes", "settings": taken("n_bits", "dissimilar_weight") | settings}
+        else:
+            names = ("n_bits", "dissimilar_weight", "probability", "sharpness", "substring_weight", "substrings")
+            loss = {"kind": "HammingTargetLoss", "settings": taken(*names, "substring_cost")}
+        loss["settings"]["radius"] = radius
+    network: dict[str, Any] = {"kind": config["network"]}
+    if config["network"] == "auto":
+        network = {"kind": NetworkOptions.__name__, "settings": taken("width", "layers", "center")}
+    training = ("steps", "batch_size", "group_size", "learning_rate", "weight_decay", "precision", "patience", "seed")
+    return {
+        "loss": loss,
+        "network": network,
+        "center": given.get("center", "mean"),
+        "training": taken(*training),
+        "held_out": given.get("held_out", 0.0),
+        "seed": given["seed"],
+        "n_bits": given["n_bits"],
+        "radius": radius,
+        "input_shape": config["input_shape"],
+        "input_range": None,
+    }
