@@ -155,6 +155,8 @@ def test_codes_for_probing_are_served(probing):
             wanted = hits_of(run("search", probing.store, probing.queries, "--json"))[0]
             assert [hit.id for hit in hits] == [hit["id"] for hit in wanted]
             assert hits.cost.candidates <= 1000
+        process.terminate()
+        assert "trained for probing: POST /v1/probe" in process.communicate(timeout=30)[1]
     finally:
         process.kill()
         process.communicate()
