@@ -135,7 +135,7 @@ auto search_batch(const MultiIndex& index, const Search& search, std::size_t n_t
                            array_of(std::move(hits.costs)));
 }
 
-// Return the hits of one query and its costs. If a name is not known, the hits are a plain tuple, all with row numbers.
+// Return the hits of one query, or None if the name of one of them is not known, and its costs.
 std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
                                                                             const Search& search,
                                                                             nb::type_object hits_type,
@@ -144,9 +144,7 @@ std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(cons
     const Hits found = hits_of(index, search, 1);
     const bool reranks = search.request.rerank > 0;
     nb::object hits = tuples_of(found, reranks, hits_type, hit_type, names);
-    if (!hits.is_valid()) {
-        hits = tuples_of(found, reranks, reinterpret_cast<PyObject*>(&PyTuple_Type), hit_type, nullptr);
-    }
+    if (!hits.is_valid()) hits = nb::none();
     return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
 }
 
@@ -238,7 +236,7 @@ NB_MODULE(_native, module) {
         .def("search", &search_batch, "search"_a, "n_threads"_a,
              "Return offsets, ids, distances, embedding distances, and three costs for each query.")
         .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
-             "Return the hits of one query, as a tuple of tuples of the types given, and its costs.")
+             "Return the hits of one query, as a tuple of tuples of the types given, or None, and its costs.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a, "verify"_a = true,
                     "Open the index in a file. Without `verify`, checksums and row numbers are not checked.")

@@ -1,7 +1,7 @@
 """The native core. Private: hamtarget.search checks arguments, this module does not."""
 
 import enum
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,18 +93,17 @@ class MultiIndex:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:
         """Return offsets, ids, distances, embedding distances, and three costs for each query."""
 
+    @overload
     def search_one(
-        self,
-        search: Search,
-        hits_type: type[_HitsT],
-        hit_type: type[tuple[object, ...]],
-        names: RowNames | None = None,
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: None = None
     ) -> tuple[_HitsT, int, int, int]:
-        """Return the hits of one query, as a tuple of tuples of the types given, and its costs.
+        """Return the hits of one query, as a tuple of tuples of the types given, and its costs."""
 
-        With `names`, hits have names in place of row numbers. If one of the names is not known, the hits are a plain
-        `tuple` instead, and all of them have row numbers.
-        """
+    @overload
+    def search_one(
+        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: RowNames
+    ) -> tuple[_HitsT | None, int, int, int]:
+        """Return the same with names in place of row numbers; None if the name of one of the hits is not known."""
 
     def save(self, path: str) -> None: ...
     @staticmethod

@@ -29,7 +29,8 @@ from hamtarget.errors import BusyError, DtypeError, InputError, ServiceError
 from hamtarget.filters import Range
 from hamtarget.items import Id, Item
 
-__all__ = ["Client", "ServedBatch", "ServedHit", "ServedHits"]
+# Calls return the other types; whoever annotates finds them here all the same.
+__all__ = ["Client"]
 
 _Filter = Mapping[str, Any]
 _Code = bytes | str | Iterable[int]

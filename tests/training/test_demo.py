@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hamtarget import Store, demo
+from hamtarget import Store
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
+from hamtarget.demo import walk
 from hamtarget.demo.duplicates import altered
 from hamtarget.errors import FileError
 from hamtarget.learn import HashEncoder
@@ -42,7 +43,7 @@ def test_the_demo_walks_the_whole_way(tmp_path):
     with Store.open(out / "store", read_only=True) as store:
         assert len(store) == 5000
         assert store.get([7])[0].payload == {"label": FASHION_CLASSES[sample.labels[7]]}
-        found = demo.nearest_images(out / "store", sample, demo.shown_queries(sample))
+        found = walk.nearest_images(out / "store", sample, walk.shown_queries(sample))
         assert [len(hits) for hits in found] == [9] * 5
 
 
@@ -59,5 +60,5 @@ def test_a_folder_of_someone_else_is_left_alone(tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine.txt").write_text("mine")
     with pytest.raises(FileError, match="exists and is not a store"):
-        demo.store_images(tmp_path / "store", HashEncoder(32), fashion_sample())
+        walk.store_images(tmp_path / "store", HashEncoder(32), fashion_sample())
     assert (tmp_path / "store" / "mine.txt").read_text() == "mine"

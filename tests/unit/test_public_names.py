@@ -28,7 +28,7 @@ SURFACE = {
         "Store",
         "open_encoder",
     ],
-    "hamtarget.client": ["Client", "ServedBatch", "ServedHit", "ServedHits"],
+    "hamtarget.client": ["Client"],
     "hamtarget.codes": ["distances", "from_logits", "pack", "unpack"],
     "hamtarget.datasets": [
         "ImageSet",

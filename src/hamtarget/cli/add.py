@@ -20,7 +20,7 @@ from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.encoders.protocol import TrainedEncoder
+    from hamtarget.encoders.protocol import Encoder
     from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
@@ -113,7 +113,7 @@ class _Counts:
 class _Wanted:
     """Options of a new store; None where they are not given."""
 
-    encoder: TrainedEncoder | None
+    encoder: Encoder | None
     bits: int | None
     radius: int | None
     embeddings: str | None
@@ -124,7 +124,7 @@ def _put_all(
 ) -> None:
     from hamtarget.cli.inputs.encoding import embeddings_of, encode_records
 
-    encoder: TrainedEncoder | None = store.encoder if store.has_encoder else None
+    encoder: Encoder | None = store.encoder if store.has_encoder else None
     done = 0
     with progress_on_stderr("Adding") as tell:
         for some in records.batches(batch):
@@ -157,7 +157,7 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
     return first, Records(records.total, source if first is None else chain([first], source))
 
 
-def _open_model(folder: Path) -> TrainedEncoder:
+def _open_model(folder: Path) -> Encoder:
     from hamtarget.encoders import open_encoder
 
     return open_encoder(folder)
@@ -211,7 +211,7 @@ def _check_same(store: Store, wanted: _Wanted) -> None:
         )
 
 
-def _same_codes(left: TrainedEncoder, right: TrainedEncoder) -> bool:
+def _same_codes(left: Encoder, right: Encoder) -> bool:
     import numpy as np
 
     if (left.n_bits, left.input_shape) != (right.n_bits, right.input_shape):

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hamtarget.cli.terminal.progress import Telling
-    from hamtarget.demo import DuplicateCount, Score
+    from hamtarget.demo.duplicates import DuplicateCount
+    from hamtarget.demo.walk import Score
     from hamtarget.learn import TrainingProgress
 
 
@@ -33,8 +34,10 @@ def demo(
 
     It takes a minute or two, and leaves a picture, a table, a model and two stores to try the other verbs on.
     """
-    from hamtarget import demo as walk
     from hamtarget.datasets import fashion_sample
+    from hamtarget.demo import walk
+    from hamtarget.demo.duplicates import find_duplicates
+    from hamtarget.demo.picture import draw_demo
     from hamtarget.evaluation.provenance import provenance, write_json
     from hamtarget.store import Store
 
@@ -71,7 +74,7 @@ def demo(
 
     _heading(4, "Learn what a copy is, and find 100 altered copies among the images")
     with progress_on_stderr("Learning copies") as tell:
-        duplicates = walk.find_duplicates(out / "copies", sample, steps=steps, seed=seed, progress=_shown(tell))
+        duplicates = find_duplicates(out / "copies", sample, steps=steps, seed=seed, progress=_shown(tell))
     _show_duplicates(duplicates)
 
     _heading(5, "Verify the stores: every checksum, every row against the index")
@@ -85,7 +88,7 @@ def demo(
 
     queries = walk.shown_queries(sample)
     nearest = walk.nearest_images(out / "store", sample, queries)
-    walk.draw_demo(out / "demo.png", sample, queries, nearest, scores, radius=radius, duplicates=duplicates)
+    draw_demo(out / "demo.png", sample, queries, nearest, scores, radius=radius, duplicates=duplicates)
     write_json(
         out / "demo.json",
         {

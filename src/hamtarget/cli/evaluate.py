@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hamtarget.encoders.protocol import TrainedEncoder
+    from hamtarget.encoders.protocol import Encoder
     from hamtarget.evaluation.metrics import Relevance
     from hamtarget.evaluation.report import Evaluation
 
@@ -97,9 +97,7 @@ def evaluate(
     _show(found, plot)
 
 
-def _read(
-    source: Path, encoder: TrainedEncoder, key: str | None, workers: int
-) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def _read(source: Path, encoder: Encoder, key: str | None, workers: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
     from hamtarget.cli.train import read_training_data
 
     shape = encoder.input_shape
@@ -127,7 +125,7 @@ def _relevance(
     return NearestRows(nearest, len(database))
 
 
-def _encode(encoder: TrainedEncoder, rows: NDArray[Any], what: str) -> NDArray[np.uint8]:
+def _encode(encoder: Encoder, rows: NDArray[Any], what: str) -> NDArray[np.uint8]:
     import numpy as np
 
     codes = np.empty((len(rows), encoder.n_bits // 8), dtype=np.uint8)
@@ -138,7 +136,7 @@ def _encode(encoder: TrainedEncoder, rows: NDArray[Any], what: str) -> NDArray[n
     return codes
 
 
-def _radius(radius: int | None, encoder: TrainedEncoder) -> int:
+def _radius(radius: int | None, encoder: Encoder) -> int:
     if radius is not None:
         return radius
     own = encoder.radius

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hamtarget.cli.inputs.stores import open_store
+from hamtarget.cli.terminal.output import note
 from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
@@ -46,6 +47,7 @@ def serve(
     if (store is None) != demo:
         raise InputError("give either a STORE or --demo, one of them")
     from hamtarget.serve import ServiceSettings, run
+    from hamtarget.store.probing import is_made_for_probing
 
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:
@@ -69,7 +71,10 @@ def serve(
             image_folders=tuple(folders),
             threads=threads,
         )
-        run(open_store(store, read_only=not writable), settings, announce=_announce)
+        opened = open_store(store, read_only=not writable)
+        if is_made_for_probing(opened):
+            note("hamtarget: the model was trained for probing: POST /v1/probe suits this store best")
+        run(opened, settings, announce=_announce)
 
 
 def _announce(address: str) -> None:

@@ -48,7 +48,3 @@ class Encoder(Protocol):
     def save(self, folder: str | Path) -> None:
         """Write the encoder to `folder`, from where `hamtarget.open_encoder` opens it."""
         ...
-
-
-# The name of the protocol in rooms that are being rebuilt.
-TrainedEncoder = Encoder

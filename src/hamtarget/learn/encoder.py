@@ -13,9 +13,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
 from hamtarget.learn.checkpoint import TrainingProgress
-from hamtarget.learn.export import ONNX_NAME, write_onnx
+from hamtarget.learn.export import write_onnx
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.fitting import fit_encoder, torch_device
 from hamtarget.learn.networks.builder import Network

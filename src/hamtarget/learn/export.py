@@ -11,10 +11,8 @@ import torch
 from torch import nn
 
 from hamtarget._files import write_atomically
-from hamtarget.encoders.onnx_file import ONNX_NAME, sealed
+from hamtarget.encoders.onnx_file import sealed
 from hamtarget.errors import InputError, MissingExtraError
-
-__all__ = ["ONNX_NAME", "write_onnx"]
 
 # Runtimes of 2021 and later read it, and it has every operation that the built-in networks need.
 _OPSET = 17

@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from hamtarget._files import write_atomically
+from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError
-from hamtarget.learn.export import ONNX_NAME
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss

@@ -392,10 +392,7 @@ class CodeIndex:
     def find_one_named(self, request: Request, names: RowNames, *, cost: bool = False) -> Hits | None:
         """Return the same hits with ids in place of rows; None if the id of one of them is not known."""
         hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit, names.core)
-        # The core gives a plain tuple, of rows, where it does not know every name.
-        if type(hits) is not Hits:
-            return None
-        if cost:
+        if cost and hits is not None:
             hits.cost = Cost(buckets, candidates, comparisons)
         return hits
 

@@ -56,7 +56,7 @@ class Coalescer(Generic[Job, Answer]):
         self._thread.start()
 
     async def submit(self, job: Job, *, rows: int = 1) -> Answer:
-        """Submit a job of so many rows, and return its answer.
+        """Put a job of so many rows into the queue, and return its answer.
 
         Raises:
             Problem: too many jobs are waiting already.
@@ -83,7 +83,7 @@ class Coalescer(Generic[Job, Answer]):
             await asyncio.sleep(0.005)
 
     def _run(self) -> None:
-        """Work on batches until the end, in the thread; the event loop may be busy with answers meanwhile."""
+        """Run batches until the end, in the thread; the event loop may be busy with answers meanwhile."""
         while batch := self._next_batch():
             began = time.perf_counter()
             answers: Sequence[Answer | BaseException]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.resources
 from pathlib import Path
+from typing import NamedTuple
 
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
@@ -20,12 +21,19 @@ RADIUS = 4
 _ROWS_AT_ONCE = 500
 
 
-def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress | None = None) -> tuple[Path, Path]:
-    """The folder of a new store of the bundled images, and that of the images as files.
+class Demo(NamedTuple):
+    """Folders of the demo: that of its store, and that of the store's images."""
+
+    store: Path
+    images: Path
+
+
+def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress | None = None) -> Demo:
+    """Make a store of the bundled images, the images as files, and a folder `queries` of further images.
 
     Args:
-        folder: where both are made, and a folder `queries` of images that are not in the store.
-        n_images: how many; all by default.
+        folder: existing folder in which all of them are made.
+        n_images: images of the store; all by default.
         progress: called with images done and all images.
 
     Raises:
@@ -60,10 +68,10 @@ def make_demo(folder: Path, *, n_images: int | None = None, progress: Progress |
             store.put_rows(list(rows), codes=codes, embeddings=embeddings, payloads=payloads)
             if progress is not None:
                 progress(rows.stop, len(pictures))
-    return folder / "store", images
+    return Demo(folder / "store", images)
 
 
-def demo_encoder() -> TrainedEncoder:
+def demo_encoder() -> Encoder:
     """Return the encoder that comes with the package: (28, 28) grey images, dark on white, to 64 bits."""
     with importlib.resources.as_file(importlib.resources.files("hamtarget.serve") / "demo_encoder") as folder:
         return open_encoder(folder)

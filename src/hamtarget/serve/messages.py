@@ -334,7 +334,7 @@ class ItemOut(BaseModel):
 
 
 class StatsAnswer(BaseModel):
-    """What is served, and how."""
+    """Figures of the store and of the service."""
 
     version: str
     items: int

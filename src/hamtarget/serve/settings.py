@@ -1,4 +1,4 @@
-"""What a service lets in: addresses, names, folders and limits."""
+"""Settings of a service: address, names, folders and limits."""
 
 from __future__ import annotations
 

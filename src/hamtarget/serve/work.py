@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, check_finite, unpack
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import HamtargetError, InputError, ShapeError
 from hamtarget.items import Id, Item
 from hamtarget.search import BatchHits
@@ -113,7 +113,7 @@ class Work:
         self.advised: messages.Kind = "search"
         self._settings = settings
         self._meters = meters
-        self._encoder: TrainedEncoder | None = None
+        self._encoder: Encoder | None = None
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hamtarget.codes import Codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
@@ -67,7 +67,7 @@ class Backend(Protocol):
         """Put in order what many changes left behind."""
         ...
 
-    def open_encoder(self) -> TrainedEncoder:
+    def open_encoder(self) -> Encoder:
         """Open the encoder that was saved with the store."""
         ...
 

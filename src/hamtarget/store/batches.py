@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.items import Id, Item, Payload
 from hamtarget.search.embeddings import Embeddings
@@ -52,7 +52,7 @@ class Batch:
 
 def batch_of_rows(
     settings: Settings,
-    encoder: Callable[[], TrainedEncoder],
+    encoder: Callable[[], Encoder],
     ids: Iterable[Id] | NDArray[Any],
     *,
     codes: ArrayLike | None,
@@ -85,7 +85,7 @@ def batch_of_rows(
     return Batch(checked, rows, _check_embeddings(settings.embeddings, embeddings, len(rows)), texts)
 
 
-def batch_of_items(settings: Settings, encoder: Callable[[], TrainedEncoder], items: Sequence[Item]) -> Batch:
+def batch_of_items(settings: Settings, encoder: Callable[[], Encoder], items: Sequence[Item]) -> Batch:
     """Return items as arrays, checked; those with inputs are encoded together.
 
     Raises:

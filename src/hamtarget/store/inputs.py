@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search.embeddings import Embeddings
 
 
-def one_input(encoder: TrainedEncoder, query: Any, *, instead: str) -> NDArray[Any]:
+def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
     """Return one input (an array, an image path, bytes of an image file, an image of Pillow) as a batch of one.
 
     Args:
@@ -38,7 +38,7 @@ def one_input(encoder: TrainedEncoder, query: Any, *, instead: str) -> NDArray[A
     )
 
 
-def many_inputs(encoder: TrainedEncoder, inputs: Any, *, instead: str) -> NDArray[Any]:
+def many_inputs(encoder: Encoder, inputs: Any, *, instead: str) -> NDArray[Any]:
     """Return a batch of inputs (an array, or a list of what `one_input` takes) as one array that the encoder takes.
 
     Args:
@@ -76,9 +76,7 @@ def _as_array(inputs: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
 
 
-def encode(
-    encoder: TrainedEncoder, inputs: NDArray[Any], embeddings: Embeddings | None
-) -> tuple[Codes, NDArray[Any] | None]:
+def encode(encoder: Encoder, inputs: NDArray[Any], embeddings: Embeddings | None) -> tuple[Codes, NDArray[Any] | None]:
     """Return codes of the inputs and, where the store keeps embeddings, those of the encoder.
 
     Raises:

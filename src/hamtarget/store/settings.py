@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from hamtarget.codes import check_n_bits
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.multi import MultiIndex
@@ -73,7 +73,7 @@ def _checksum(texts: dict[str, str]) -> str:
 
 
 def choose_settings(
-    encoder: TrainedEncoder | None,
+    encoder: Encoder | None,
     *,
     n_bits: int | None,
     radius: int | None,
@@ -87,7 +87,7 @@ def choose_settings(
         InputError: something is missing, out of range, or contradicts the encoder.
     """
     if encoder is not None:
-        if not isinstance(encoder, TrainedEncoder):
+        if not isinstance(encoder, Encoder):
             raise DtypeError(f"encoder is {encoder!r}; expected one that can be saved and opened again, as HashEncoder")
         if n_bits not in (None, encoder.n_bits):
             raise InputError(f"n_bits is {n_bits}, but the encoder's codes have {encoder.n_bits} bits; leave it out")

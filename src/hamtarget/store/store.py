@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, HamtargetError, InputError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
@@ -34,6 +34,7 @@ from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.items import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
+from hamtarget.store.probing import default_budget
 from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
@@ -41,8 +42,6 @@ from hamtarget.store.sqlite.engine import FolderEngine
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
-# Rows that a probe reads where the caller does not say how many.
-_BUDGET = 4_000
 _ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both missing; give one of them"
 
 
@@ -71,7 +70,7 @@ class Store:
     def __init__(self, engine: Backend) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
-        self._encoder: TrainedEncoder | None = None
+        self._encoder: Encoder | None = None
         kept = engine.settings
         self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
 
@@ -80,7 +79,7 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         *,
-        encoder: TrainedEncoder | None = None,
+        encoder: Encoder | None = None,
         n_bits: int | None = None,
         radius: int | None = None,
         substrings: int | None = None,
@@ -214,7 +213,7 @@ class Store:
         return self._engine.settings.has_encoder
 
     @property
-    def encoder(self) -> TrainedEncoder:
+    def encoder(self) -> Encoder:
         """The encoder that was saved with the store; opened when first used.
 
         Raises:
@@ -481,7 +480,7 @@ class Store:
     def probe(
         self,
         query: Any = None,
-        budget: int = _BUDGET,
+        budget: int | None = None,
         *,
         logits: ArrayLike | None = None,
         radius: int | None = None,
@@ -504,7 +503,8 @@ class Store:
         Args:
             query: one input that the encoder takes, or else
             logits: of the query, (n_bits,). For several queries see `probe_batch`.
-            budget: most rows read; an empty bucket counts as one row.
+            budget: most rows read; an empty bucket counts as one row. A hundredth of the items by default, and at
+                least 1,000.
             radius: as in `search`.
             limit: as in `search`.
             filter: as in `search`; what does not pass counts as read.
@@ -525,14 +525,20 @@ class Store:
         else:
             made = one_row_of_logits(logits, self.n_bits)
         request = self._requests.probe(
-            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=vectors, comparisons=comparisons
+            made,
+            default_budget(len(self)) if budget is None else budget,
+            radius=radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=vectors,
+            comparisons=comparisons,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
     def probe_batch(
         self,
         queries: Any = None,
-        budget: int = _BUDGET,
+        budget: int | None = None,
         *,
         logits: ArrayLike | None = None,
         radius: int | None = None,
@@ -553,7 +559,13 @@ class Store:
         else:
             made = many_rows_of_logits(logits, self.n_bits)
         request = self._requests.probe(
-            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=embedding, comparisons=comparisons
+            made,
+            default_budget(len(self)) if budget is None else budget,
+            radius=radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=embedding,
+            comparisons=comparisons,
         )
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 

@@ -40,16 +40,11 @@ def names_of_rows():
     return names
 
 
-def unknown_names():
-    return _native.RowNames(FIRST_NAMED)
-
-
 CASES = {
     "plain": lambda: found(),
     "reranked": lambda: found(rerank=100),
     "named": lambda: found(names=names_of_rows(), shift=FIRST_NAMED),
     "named and reranked": lambda: found(names=names_of_rows(), shift=FIRST_NAMED, rerank=100),
-    "names unknown": lambda: found(names=unknown_names(), shift=FIRST_NAMED),
     "none": lambda: found(query=~CODES[0]),
 }
 
@@ -75,6 +70,10 @@ def test_hits_and_plain_tuples_mix_in_sets_and_dicts(case):
     assert [places[hit] for hit in hits] == list(range(len(plain)))
     assert {hits: 1}[tuple(plain)] == 1
     assert {tuple(plain): 1}[hits] == 1
+
+
+def test_there_are_no_hits_where_a_name_is_not_known():
+    assert found(names=_native.RowNames(FIRST_NAMED), shift=FIRST_NAMED) is None
 
 
 def test_hashes_of_an_index():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget.cli.inputs.records import Record
 from hamtarget.codes import unpack
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search import Embeddings
 from hamtarget.store import inputs
@@ -43,7 +43,7 @@ class EncodedRecords:
 
 
 def encode_records(
-    records: Sequence[Record], encoder: TrainedEncoder | None, *, n_bits: int, workers: int = 0
+    records: Sequence[Record], encoder: Encoder | None, *, n_bits: int, workers: int = 0
 ) -> EncodedRecords:
     """Encode records; leave out and name each image that cannot be read.
 
@@ -121,7 +121,7 @@ def _stacked(records: list[Record], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.stack(rows)
 
 
-def _image_shape(encoder: TrainedEncoder) -> tuple[int, ...]:
+def _image_shape(encoder: Encoder) -> tuple[int, ...]:
     if len(encoder.input_shape) == 1:
         raise InputError(f"this model takes vectors of {encoder.input_shape[0]} numbers, no images")
     return encoder.input_shape

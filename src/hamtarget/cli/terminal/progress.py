@@ -53,7 +53,7 @@ def progress_on_stderr(what: str) -> Iterator[Telling]:
 
 @contextmanager
 def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
-    """A function of (what, done, total) that tells on the standard error how far each of several works is."""
+    """Yield a function of (what, done, total) that shows on the standard error how far each of several works is."""
     with ExitStack() as stack:
         works: dict[str, Telling] = {}
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
@@ -61,7 +61,7 @@ _KEPT_CHANGES = 10_000
 _PAGES_SHARE = 20
 
 
-def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | None) -> None:
+def create_in_database(text: str, settings: Settings, encoder: Encoder | None) -> None:
     """Create an empty store at an address.
 
     Raises:
@@ -77,7 +77,7 @@ def create_in_database(text: str, settings: Settings, encoder: TrainedEncoder | 
         connections.close()
 
 
-def _encoder_files(encoder: TrainedEncoder) -> dict[str, bytes]:
+def _encoder_files(encoder: Encoder) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "encoder"
         encoder.save(place)
@@ -161,7 +161,7 @@ class PostgresEngine:
         """Number of the last change."""
         return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
 
-    def open_encoder(self) -> TrainedEncoder:
+    def open_encoder(self) -> Encoder:
         """Open the encoder that was saved with the store."""
         files = self._read(lambda connection: connection.execute("SELECT name, content FROM encoder").fetchall())
         if self._encoder_folder is None:

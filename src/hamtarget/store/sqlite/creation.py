@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from hamtarget._files import sync_folder, umask
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.store.items import FIRST_NAMED_ROW
 from hamtarget.store.settings import Settings
@@ -17,7 +17,7 @@ from hamtarget.store.sqlite.database import DATABASE_NAME, create_database, tran
 ENCODER_NAME = "encoder"
 
 
-def create_folder(target: Path, settings: Settings, encoder: TrainedEncoder | None) -> None:
+def create_folder(target: Path, settings: Settings, encoder: Encoder | None) -> None:
     """Create the folder of an empty store, on disk.
 
     Raises:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
-from hamtarget.encoders.protocol import TrainedEncoder
+from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
@@ -336,7 +336,7 @@ class FolderEngine:
                 live.settle()
         return sequence
 
-    def open_encoder(self) -> TrainedEncoder:
+    def open_encoder(self) -> Encoder:
         """Open the encoder that was saved with the store."""
         return open_encoder(self.path / ENCODER_NAME)
 
