@@ -422,7 +422,7 @@ def test_wrong_targets_are_refused():
         loss(torch.zeros(B, N), torch.zeros(B, 4))
     with pytest.raises(DtypeError, match=r"labels have dtype torch.bool"):
         loss(torch.zeros(B, N), torch.zeros(B, CLASSES, dtype=torch.bool))
-    with pytest.raises(InputError, match="Neighbors does not know labels"):
+    with pytest.raises(InputError, match="Neighbors has no labels"):
         loss.target(Neighbors([[1], [0]]), torch.tensor([0]))
     for wrong in (
         lambda: DHNLoss(N, quantization_weight=-1),

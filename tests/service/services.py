@@ -38,6 +38,14 @@ class SignEncoder:
         folder.mkdir()
 
 
+class ProbingEncoder(SignEncoder):
+    """An encoder that was trained for probing: it has no radius."""
+
+    def __init__(self):
+        super().__init__()
+        self.radius = None
+
+
 class Answer:
     """What a service answered."""
 

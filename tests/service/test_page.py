@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
-from services import N_BITS, service
+from services import N_BITS, ProbingEncoder, service
 
 from hamtarget.serve.demo import make_demo
 from hamtarget.store import Store
@@ -352,6 +352,18 @@ def test_ids_of_64_bits_are_not_rounded(browser, tmp_path):
             expect(page.locator("#results-title")).to_have_text("2 within 2 bits")
             expect(page).to_have_url(f"{call.address}#{large}")
             expect(page.locator("#hits")).to_contain_text(f"big: [{2**60 + 1}]")
+
+
+def test_codes_for_probing_are_searched_widely(browser, tmp_path, vectors):
+    """They have no radius of their own: the first search must not find nothing."""
+    store = Store.create(tmp_path / "store", encoder=ProbingEncoder(), durability="os")
+    store.put_rows(list(range(len(vectors))), inputs=vectors)
+    with service(store) as call:
+        for page in opened(browser, call.address):
+            expect(page.locator("#stats")).to_contain_text("search, nearest, probe (advised)")
+            expect(page.locator("#radius-text")).to_have_text(f"{N_BITS // 2} bits")
+            page.locator(".hit").first.click()
+            expect(page.locator("#results-title")).to_have_text(f"The first 24 within {N_BITS // 2} bits")
 
 
 def test_an_empty_store_says_what_to_do(browser, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from services import N_BITS, N_ITEMS, SignEncoder, service
+from services import N_BITS, N_ITEMS, ProbingEncoder, SignEncoder, service
 
 from hamtarget.client import Client
 from hamtarget.codes import distances
@@ -110,14 +110,6 @@ def test_embeddings_rank_hits(stores, vectors):
         assert [hit.id for hit in client.nearest(id=5, k=40, rerank=7)] == expected
         with pytest.raises(ServiceError, match="has no embedding"):
             client.nearest(code=bytes(8), rerank=3)
-
-
-class ProbingEncoder(SignEncoder):
-    """An encoder that was trained for probing: it has no radius."""
-
-    def __init__(self):
-        super().__init__()
-        self.radius = None
 
 
 def test_a_store_of_codes_for_probing_is_probed_without_further_ado(tmp_path, vectors):

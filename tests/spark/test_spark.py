@@ -259,6 +259,7 @@ def exported(tmp_path_factory):
     return OnnxEncoder(path), path, inputs
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_workers_encode_without_torch(spark, exported):
     encoder, path, inputs = exported
     df = spark.createDataFrame(
@@ -274,6 +275,7 @@ def test_workers_encode_without_torch(spark, exported):
     assert found(pairs) == naive_pairs(codes, 2)
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_an_encoder_refuses_what_it_cannot_take(spark, exported, tmp_path):
     _, path, _ = exported
     df = spark.createDataFrame([(1, [0.5] * 12, "x")], "id int, vector array<double>, name string")

@@ -10,6 +10,9 @@ from hamtarget.search import Embeddings, unit_int8
 from hamtarget.store import Item
 
 pytest.importorskip("torch")
+# A few steps do not tell much apart.
+pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
+
 RNG = np.random.default_rng(4)
 VECTORS = RNG.normal(size=(120, 6)).astype(np.float32)
 IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)

@@ -417,6 +417,7 @@ def test_verify_finds_what_others_have_done(postgres_stores, damage, what):
         assert any(what in problem for problem in report.problems), report.problems
 
 
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
 def test_a_lost_encoder_is_an_error_when_it_is_needed(postgres_stores):
     pytest.importorskip("torch")
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions

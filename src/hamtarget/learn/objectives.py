@@ -116,7 +116,9 @@ def loss_by_word(
     if word == "probing" or (word == "auto" and similarity is None and radius is None):
         for name, value in (("radius", radius), ("dissimilar_weight", dissimilar_weight)):
             if value is not None:
-                raise InputError(f"{name} is {value}, but codes for probing have none; use the loss 'radius'")
+                raise InputError(
+                    f"{name} is {value}, but codes for probing have none; leave it out, or learn codes for a radius"
+                )
         return ProbingLoss(n_bits)
     radius = _RADIUS if radius is None else radius
     if dissimilar_weight is None:
