@@ -35,10 +35,11 @@ def is_made_for_probing(store: Store) -> bool:
     return store.has_encoder and store.encoder.radius is None
 
 
-def probing_defaults(store: Store) -> ProbingDefaults:
-    """Return the bounds with which to probe a store.
+def default_radius(store: Store) -> int:
+    """Return the radius of a probe: where codes were made for probing, every row that is read is a hit."""
+    return store.n_bits - 1 if is_made_for_probing(store) else store.radius
 
-    A hundredth of the items is read, at least 1,000. Where the codes were made for probing, every row that is read is
-    a hit; otherwise hits lie within the store's radius.
-    """
-    return ProbingDefaults(default_budget(len(store)), store.n_bits - 1 if is_made_for_probing(store) else store.radius)
+
+def probing_defaults(store: Store) -> ProbingDefaults:
+    """Return the bounds with which `Store.probe` probes a store if it is not told others."""
+    return ProbingDefaults(default_budget(len(store)), default_radius(store))

@@ -34,7 +34,7 @@ from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.items import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
-from hamtarget.store.probing import default_budget
+from hamtarget.store.probing import default_budget, default_radius
 from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
@@ -505,7 +505,8 @@ class Store:
             logits: of the query, (n_bits,). For several queries see `probe_batch`.
             budget: most rows read; an empty bucket counts as one row. A hundredth of the items by default, and at
                 least 1,000.
-            radius: as in `search`.
+            radius: hits lie within so many bits. By default the store's own radius; where its encoder was trained for
+                probing, every row that is read is a hit.
             limit: as in `search`.
             filter: as in `search`; what does not pass counts as read.
             rerank: as in `search`. A store without embeddings ranks by the query's logits instead.
@@ -527,7 +528,7 @@ class Store:
         request = self._requests.probe(
             made,
             default_budget(len(self)) if budget is None else budget,
-            radius=radius,
+            radius=default_radius(self) if radius is None else radius,
             limit=limit,
             rerank=rerank,
             embedding=vectors,
@@ -561,7 +562,7 @@ class Store:
         request = self._requests.probe(
             made,
             default_budget(len(self)) if budget is None else budget,
-            radius=radius,
+            radius=default_radius(self) if radius is None else radius,
             limit=limit,
             rerank=rerank,
             embedding=embedding,
