@@ -510,12 +510,15 @@ def _input(given: _Query) -> dict[str, Any]:
 
 def _bytes_of(code: _Code) -> bytes:
     """Return the packed bytes of a code: of bytes, of hexadecimal digits, or of a row of uint8."""
-    if isinstance(code, bytes | bytearray | memoryview):
+    if isinstance(code, bytes | bytearray):
         return bytes(code)
     try:
         if isinstance(code, str):
             return bytes.fromhex(code)
-        # Rows of numpy give their numbers, without numpy being imported here.
+        # Rows of uint8, as of numpy, are read at once; numpy need not be imported for that.
+        whole = getattr(code, "tobytes", None)
+        if whole is not None and getattr(code, "dtype", None) == "uint8":
+            return bytes(whole())
         return bytes(int(value) for value in code)
     except (TypeError, ValueError) as error:
         raise InputError(
