@@ -17,7 +17,7 @@ help:
 	@echo ""
 	@echo "Check a change"
 	@echo "  make check           lint, types, import rules, public names (a minute)"
-	@echo "  make test-quick      the fast tests: no server, no training, nothing marked slow (a minute)"
+	@echo "  make test-quick      the fast tests: no server, nothing marked slow (a minute)"
 	@echo "  make test-native     the native core alone; needs CMake and a compiler, no Python (a minute)"
 	@echo "  make test            every test"
 	@echo ""
@@ -58,7 +58,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 tests
 
-# The folders that need neither a server nor training; of the stores, those in folders.
+# Of the stores, only those in folders: a server takes longer.
 test-quick: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 

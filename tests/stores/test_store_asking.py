@@ -349,3 +349,39 @@ def test_a_store_shows_itself_in_a_line(stores):
     store.close()
     assert repr(store) == f"Store({str(store.path)!r}, closed, {kept})"
     assert "password" not in repr(store)
+
+
+class SignEncoder:
+    """Codes by the signs of the inputs; it is not saved, and the store that was made with it holds it in memory."""
+
+    n_bits = 32
+    input_shape = (32,)
+
+    def __init__(self, radius):
+        self.radius = radius
+
+    def logits(self, inputs):
+        return np.asarray(inputs, dtype=np.float32)
+
+    def encode(self, inputs):
+        return np.packbits(self.logits(inputs) > 0, axis=1, bitorder="little")
+
+    def embedding(self, inputs):
+        return self.logits(inputs)
+
+    def save(self, folder):
+        folder.mkdir()
+
+
+@pytest.mark.parametrize("radius", [None, 3])
+def test_codes_for_probing_are_probed_without_a_radius(folder_stores, radius):
+    with folder_stores.create(encoder=SignEncoder(radius), radius=3, durability="os") as store:
+        store.put_rows(range(N_ITEMS), codes=CODES)
+        wanted = 31 if radius is None else 3
+        for batch in (store.probe_batch(LOGITS), store.probe_batch(logits=LOGITS)):
+            assert [hits == store.probe(row, radius=wanted) for hits, row in zip(batch, LOGITS, strict=True)] == [
+                True
+            ] * 12
+        assert store.probe(LOGITS[0]) == store.probe(LOGITS[0], radius=wanted)
+        # A thousand rows are read by default: all of them.
+        assert len(store.probe(LOGITS[0])) == (N_ITEMS if radius is None else len(store.search(LOGITS[0], 3)))

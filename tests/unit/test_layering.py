@@ -222,3 +222,9 @@ def test_validation_does_not_use_assert():
         if isinstance(node, ast.Assert)
     ]
     assert wrong == []
+
+
+def test_files_of_tests_have_unique_names():
+    """Two test files of one name cannot be collected in one run."""
+    names = [path.name for path in (REPOSITORY / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []

@@ -136,8 +136,6 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
             f"hamtarget: the model was trained for probing: at most {usual.budget:,} of {len(store):,} items are read "
             "for a query, the most likely first; --budget N reads more or fewer, --nearest K is exact"
         )
-    if wanted.budget is not None and wanted.radius is None:
-        wanted = replace(wanted, radius=probing_defaults(store).radius)
     return wanted
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, Self
@@ -99,7 +99,7 @@ class BatchHits:
     distances: NDArray[np.uint16]
     embedding_distances: NDArray[np.float32] | None = None
     costs: Costs | None = None
-    names: Callable[[NDArray[np.int64]], NDArray[Any]] | None = field(default=None)
+    names: Callable[[NDArray[np.int64]], NDArray[Any]] | None = None
 
     @cached_property
     def ids(self) -> NDArray[Any]:

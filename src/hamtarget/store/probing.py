@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hamtarget.store.store import Store
+if TYPE_CHECKING:
+    from hamtarget.store.store import Store
 
 _LEAST_BUDGET = 1000
 _BUDGET_SHARE = 0.01
@@ -23,16 +25,21 @@ class ProbingDefaults:
     radius: int
 
 
+def default_budget(n_items: int) -> int:
+    """Return how many rows a probe of so many items reads for a query: a hundredth of them, at least 1,000."""
+    return max(_LEAST_BUDGET, int(_BUDGET_SHARE * n_items))
+
+
 def is_made_for_probing(store: Store) -> bool:
     """Return True if the store's encoder was trained for probing: its codes have no radius of their own."""
     return store.has_encoder and store.encoder.radius is None
 
 
-def probing_defaults(store: Store) -> ProbingDefaults:
-    """Return the bounds with which to probe a store.
+def default_radius(store: Store) -> int:
+    """Return the radius of a probe: where codes were made for probing, every row that is read is a hit."""
+    return store.n_bits - 1 if is_made_for_probing(store) else store.radius
 
-    A hundredth of the items is read, at least 1,000. Where the codes were made for probing, every row that is read is
-    a hit; otherwise hits lie within the store's radius.
-    """
-    budget = max(_LEAST_BUDGET, int(_BUDGET_SHARE * len(store)))
-    return ProbingDefaults(budget, store.n_bits - 1 if is_made_for_probing(store) else store.radius)
+
+def probing_defaults(store: Store) -> ProbingDefaults:
+    """Return the bounds with which `Store.probe` probes a store if it is not told others."""
+    return ProbingDefaults(default_budget(len(store)), default_radius(store))

@@ -34,6 +34,7 @@ from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.items import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
+from hamtarget.store.probing import default_budget, default_radius
 from hamtarget.store.results import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
@@ -41,8 +42,6 @@ from hamtarget.store.sqlite.engine import FolderEngine
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
-# Rows that a probe reads where the caller does not say how many.
-_BUDGET = 4_000
 _ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both missing; give one of them"
 
 
@@ -481,7 +480,7 @@ class Store:
     def probe(
         self,
         query: Any = None,
-        budget: int = _BUDGET,
+        budget: int | None = None,
         *,
         logits: ArrayLike | None = None,
         radius: int | None = None,
@@ -504,8 +503,10 @@ class Store:
         Args:
             query: one input that the encoder takes, or else
             logits: of the query, (n_bits,). For several queries see `probe_batch`.
-            budget: most rows read; an empty bucket counts as one row.
-            radius: as in `search`.
+            budget: most rows read; an empty bucket counts as one row. A hundredth of the items by default, and at
+                least 1,000.
+            radius: hits lie within so many bits. By default the store's own radius; where its encoder was trained for
+                probing, every row that is read is a hit.
             limit: as in `search`.
             filter: as in `search`; what does not pass counts as read.
             rerank: as in `search`. A store without embeddings ranks by the query's logits instead.
@@ -525,14 +526,20 @@ class Store:
         else:
             made = one_row_of_logits(logits, self.n_bits)
         request = self._requests.probe(
-            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=vectors, comparisons=comparisons
+            made,
+            default_budget(len(self)) if budget is None else budget,
+            radius=default_radius(self) if radius is None else radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=vectors,
+            comparisons=comparisons,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
     def probe_batch(
         self,
         queries: Any = None,
-        budget: int = _BUDGET,
+        budget: int | None = None,
         *,
         logits: ArrayLike | None = None,
         radius: int | None = None,
@@ -553,7 +560,13 @@ class Store:
         else:
             made = many_rows_of_logits(logits, self.n_bits)
         request = self._requests.probe(
-            made, budget, radius=radius, limit=limit, rerank=rerank, embedding=embedding, comparisons=comparisons
+            made,
+            default_budget(len(self)) if budget is None else budget,
+            radius=default_radius(self) if radius is None else radius,
+            limit=limit,
+            rerank=rerank,
+            embedding=embedding,
+            comparisons=comparisons,
         )
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
