@@ -74,7 +74,7 @@ struct CodeKernel {
     // Find the rows within the radius in the query's own buckets, each row once, in the first table whose substring it
     // shares with the query. The lists have room for all rows of the buckets and kSortSlack more. Row numbers come
     // out as they are in the tables.
-    void (*read_buckets)(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists, BeforeBucket before);
+    void (*read_buckets)(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists);
 
     // Sort at most `most_sorted` rows in any order; 0 if merging is always faster.
     std::size_t most_sorted;

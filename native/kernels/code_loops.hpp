@@ -95,12 +95,11 @@ HAMTARGET_INLINE bool is_first(const OwnBuckets& buckets, std::size_t table, con
 
 // CodeKernel::read_buckets by the rows that `within` finds.
 template <std::size_t (*within)(const std::uint8_t*, Codes, Distance, std::uint32_t*, Distance*)>
-void read_buckets_by_within(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists,
-                            BeforeBucket before) {
+void read_buckets_by_within(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists) {
     RowNumber* ends[kMostLists];
     for (std::size_t d = 0; d < lists.n_lists; ++d) ends[d] = lists.list(d);
     for (std::size_t table = 0; table < buckets.n_tables; ++table) {
-        before(table);
+        buckets.fetch_later(table);
         const Codes codes = buckets.codes(table);
         for (std::size_t start = 0; start < codes.n_rows; start += kBlockRows) {
             const Codes block = codes.slice(start, smaller(kBlockRows, codes.n_rows - start));

@@ -297,7 +297,7 @@ HAMTARGET_INLINE void end_runs(std::index_sequence<each...>, const RowListsView&
 // Fill all lists at once, a group of rows at a time, without a branch for a hit. If the compiler knows the number of
 // lists, their ends stay in registers; n_lists 0 stands for any number.
 template <int words, std::size_t n_lists>
-void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists, BeforeBucket before) {
+void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists) {
     const auto eight = EightRows<words>::of(buckets.query);
     const __m512i widest = broadcast(buckets.radius);
     const std::size_t n_ends = n_lists ? n_lists : lists.n_lists;
@@ -306,7 +306,7 @@ void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists, Bef
 #pragma GCC unroll 4
     for (std::size_t d = 0; d < n_ends; ++d) ends[d] = lists.list(d);
     for (std::size_t table = 0; table < buckets.n_tables; ++table) {
-        before(table);
+        buckets.fetch_later(table);
         const std::uint8_t* codes = buckets.codes(table).bytes;
         const RowNumber* rows = buckets.rows(table);
         const std::size_t n_rows = buckets.lookups[table].span.size();
@@ -337,22 +337,22 @@ void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists, Bef
 }
 
 template <int words>
-void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists, BeforeBucket before) {
+void avx512_fill_lists(const OwnBuckets& buckets, const RowListsView& lists) {
     switch (lists.n_lists) {
-        case 1: return avx512_fill_lists<words, 1>(buckets, lists, before);
-        case 2: return avx512_fill_lists<words, 2>(buckets, lists, before);
-        case 3: return avx512_fill_lists<words, 3>(buckets, lists, before);
-        case 4: return avx512_fill_lists<words, 4>(buckets, lists, before);
-        default: return avx512_fill_lists<words, 0>(buckets, lists, before);
+        case 1: return avx512_fill_lists<words, 1>(buckets, lists);
+        case 2: return avx512_fill_lists<words, 2>(buckets, lists);
+        case 3: return avx512_fill_lists<words, 3>(buckets, lists);
+        case 4: return avx512_fill_lists<words, 4>(buckets, lists);
+        default: return avx512_fill_lists<words, 0>(buckets, lists);
     }
 }
 
-void avx512_read_buckets(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists, BeforeBucket before) {
+void avx512_read_buckets(const OwnBuckets& buckets, KernelRoom& room, const RowListsView& lists) {
     switch (buckets.n_bytes) {
-        case 8: return avx512_fill_lists<1>(buckets, lists, before);
-        case 16: return avx512_fill_lists<2>(buckets, lists, before);
-        case 32: return avx512_fill_lists<4>(buckets, lists, before);
-        default: return read_buckets_by_within<avx512_within>(buckets, room, lists, before);
+        case 8: return avx512_fill_lists<1>(buckets, lists);
+        case 16: return avx512_fill_lists<2>(buckets, lists);
+        case 32: return avx512_fill_lists<4>(buckets, lists);
+        default: return read_buckets_by_within<avx512_within>(buckets, room, lists);
     }
 }
 

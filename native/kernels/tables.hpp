@@ -105,6 +105,32 @@ struct Lookup {
     Span span;
 };
 
+HAMTARGET_INLINE void prefetch_bucket(const Table& table, Span span, std::size_t n_bytes) {
+    if (span.start == span.stop) return;
+    prefetch_bytes(table.codes + span.start * n_bytes, span.size() * n_bytes);
+    prefetch_bytes(table.rows + span.start, span.size() * sizeof *table.rows);
+}
+
+// What is fetched while the buckets of a query are read: buckets of a later query, and, for an even later one, the
+// offsets that say where its buckets are. A CPU ignores requests to fetch while too many are under way, so one bucket is
+// fetched before each that is read.
+struct LaterBuckets {
+    const std::uint8_t* query;  // whose buckets are looked up; nullptr if there is none
+    Lookup* looked_up;          // one for each table
+    Lookup* fetched;            // looked up before; nullptr if there are none
+
+    HAMTARGET_INLINE void fetch(const Table& table, std::size_t i, std::size_t n_bytes) const {
+        if (query) {
+            looked_up[i].number = table.key.bucket_of(query);
+            __builtin_prefetch(table.offsets + raw(looked_up[i].number));
+        }
+        if (fetched) {
+            fetched[i].span = table.bucket(fetched[i].number);
+            prefetch_bucket(table, fetched[i].span, n_bytes);
+        }
+    }
+};
+
 // The query's own buckets of the first tables of a segment.
 struct OwnBuckets {
     const std::uint8_t* query;
@@ -113,7 +139,10 @@ struct OwnBuckets {
     const Table* tables;
     std::size_t n_tables;
     const Lookup* lookups;  // one for each table
+    LaterBuckets later;
 
+    // Call this before bucket `table` is read.
+    HAMTARGET_INLINE void fetch_later(std::size_t table) const { later.fetch(tables[table], table, n_bytes); }
     HAMTARGET_INLINE Codes codes(std::size_t table) const {
         const Span span = lookups[table].span;
         return {tables[table].codes + span.start * n_bytes, span.size(), n_bytes};
@@ -138,13 +167,5 @@ struct RowListsView {
 
 // More distances than this are not collected in lists.
 inline constexpr std::size_t kMostLists = 16;
-
-// What a kernel calls before it reads bucket `table`, so that later buckets are fetched meanwhile.
-struct BeforeBucket {
-    void (*call)(const void* context, std::size_t table);
-    const void* context;
-
-    HAMTARGET_INLINE void operator()(std::size_t table) const { call(context, table); }
-};
 
 }  // namespace hamtarget

@@ -10,15 +10,7 @@
 
 namespace hamtarget {
 
-HAMTARGET_INLINE void prefetch_bucket(const Table& table, Span span, std::size_t n_bytes) {
-    if (span.start == span.stop) return;
-    prefetch_bytes(table.codes + span.start * n_bytes, span.size() * n_bytes);
-    prefetch_bytes(table.rows + span.start, span.size() * sizeof *table.rows);
-}
-
-// While a bucket is read, the same bucket of a later query is being fetched, and, for an even later query, the offsets
-// that say where its bucket is. A CPU ignores requests to fetch while too many are under way, so it gets a few at a
-// time.
+// LaterBuckets says what is fetched, and when.
 class Lookups {
   public:
     // Look up buckets of these tables, which live as long as this does.
@@ -36,13 +28,22 @@ class Lookups {
             for (std::size_t i = 0; i < tables_.size(); ++i) fetch(q, i);
     }
 
-    // Fetch what later queries read. Call this before bucket i of query q is read, for each query in turn.
-    HAMTARGET_INLINE void fetch_later(std::size_t q, std::size_t i) {
-        if (q + 2 * ahead_ < queries_.n_rows) look_up(q + 2 * ahead_, i);
-        if (q + ahead_ < queries_.n_rows) fetch(q + ahead_, i);
+    // Return what is to be fetched while query q reads its buckets from lookup `first` on, for each query in turn.
+    HAMTARGET_INLINE LaterBuckets later(std::size_t q, std::size_t first) {
+        const std::size_t next = q + ahead_, last = q + 2 * ahead_;
+        const auto from = [&](std::size_t later) { return lookups_.data() + later * tables_.size() + first; };
+        LaterBuckets later{};
+        if (last < queries_.n_rows) later.query = queries_.row(last), later.looked_up = from(last);
+        if (next < queries_.n_rows) later.fetched = from(next);
+        return later;
     }
 
-    // Return the buckets of query q, one for each table. fetch_later must have been called for all queries before it.
+    // Fetch what later queries read. Call this before bucket i of query q is read, where no kernel does it.
+    HAMTARGET_INLINE void fetch_later(std::size_t q, std::size_t i) {
+        later(q, i).fetch(*tables_[i], 0, queries_.n_bytes);
+    }
+
+    // Return the buckets of query q, one for each table. All queries before it have fetched what comes later.
     const Lookup* of(std::size_t q) const { return lookups_.data() + q * tables_.size(); }
 
   private:

@@ -165,27 +165,15 @@ class Searcher {
                                  .radius = request_.radius,
                                  .tables = segment.tables.data(),
                                  .n_tables = plan_.n_own_buckets,
-                                 .lookups = lookups_.of(q) + first};
-        const Fetching fetching{&lookups_, q, first};
-        kernel_.read_buckets(buckets, room_, lists_.view(), {Fetching::before, &fetching});
+                                 .lookups = lookups_.of(q) + first,
+                                 .later = lookups_.later(q, first)};
+        kernel_.read_buckets(buckets, room_, lists_.view());
         if (!segment.is_verified) lists_.limit_rows(row_number(segment.n_rows - 1));
         // Ids are read when the lists are sorted.
         if (segment.ids.is_consecutive()) return;
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
             for (const RowNumber row : lists_.rows(distance)) segment.ids.prefetch(row);
     }
-
-    // What a kernel calls before it reads a bucket.
-    struct Fetching {
-        Lookups* lookups;
-        std::size_t q;
-        std::size_t first;
-
-        static void before(const void* context, std::size_t table) {
-            const auto* fetching = static_cast<const Fetching*>(context);
-            fetching->lookups->fetch_later(fetching->q, fetching->first + table);
-        }
-    };
 
     // Emit the hits in the query's own buckets of all parts with tables, or plan scans where they are cheaper.
     void read_tabled_parts(std::size_t q) {
