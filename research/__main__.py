@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.terminal.errors import CommandGroup
-from hamtarget.cli.terminal.progress import named_progress_on_stderr, progress_on_stderr
+from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
+from hamtarget.cli.terminal.failures import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup,

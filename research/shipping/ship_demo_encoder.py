@@ -15,7 +15,7 @@ from hamtarget.datasets import fashion_sample
 from hamtarget.evaluation.metrics import by_label, mean_average_precision, precision_recall_by_radius
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
-from hamtarget.serve.demo import N_QUERIES
+from hamtarget.serve.demo_store import N_QUERIES
 
 RADII = (2, 6, 12, 18)
 

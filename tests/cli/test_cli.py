@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import hamtarget
 from hamtarget import cli
 from hamtarget.cli.main import app
-from hamtarget.cli.terminal import progress
-from hamtarget.cli.terminal.errors import CommandGroup
-from hamtarget.cli.terminal.progress import progress_on_stderr
+from hamtarget.cli.terminal import bars
+from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.failures import CommandGroup
 from hamtarget.errors import FileError, InputError, MissingExtraError
 
 
@@ -162,7 +162,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(bars, "time", clock)
     return clock
 
 

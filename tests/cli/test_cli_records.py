@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hamtarget.cli.inputs.encoding import encode_records
+from hamtarget.cli.inputs.record_codes import encode_records
 from hamtarget.cli.inputs.records import Record, open_records, parse_line
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
 

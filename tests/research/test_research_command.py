@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hamtarget.cli.terminal import progress
+from hamtarget.cli.terminal import bars
 from research import __main__ as command
 from research.paper import figure2
 
@@ -37,7 +37,7 @@ def test_every_verb_has_help_with_an_example():
 @pytest.fixture
 def talkative(monkeypatch):
     """Report the progress of the shortest work, too."""
-    monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(bars, "_QUIET_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("talkative")

@@ -14,7 +14,7 @@ from services import N_BITS, Caller, service
 from hamtarget.errors import InputError
 from hamtarget.serve import ServiceSettings
 from hamtarget.serve import guard as guard_module
-from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.routes.status import resident_bytes
 from hamtarget.store import Store
 

@@ -15,7 +15,7 @@ from hamtarget.client import Client
 from hamtarget.errors import DtypeError, InputError, ServiceError
 from hamtarget.filters import Range
 from hamtarget.items import Item
-from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.store import Store
 
 

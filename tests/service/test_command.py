@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
 from hamtarget.errors import MissingExtraError
-from hamtarget.serve.demo import N_QUERIES, make_demo
+from hamtarget.serve.demo_store import N_QUERIES, make_demo
 from hamtarget.store import Store
 
 START = "from hamtarget.cli import start; start()"

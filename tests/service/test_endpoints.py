@@ -12,8 +12,8 @@ from services import N_BITS, N_ITEMS, SignEncoder, service
 
 from hamtarget.codes import distances
 from hamtarget.datasets import fashion_sample
-from hamtarget.serve import sampling
-from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve import code_sample
+from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.store import Store
 
 
@@ -172,7 +172,7 @@ def test_images_are_put_and_searched_with_as_files_and_as_text(tmp_path):
 
 
 def test_a_large_store_is_sampled(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(sampling, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(code_sample, "SAMPLE_ROWS", 200)
     codes, _ = rows
     store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     store.put_rows(list(range(N_ITEMS)), codes=codes)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
 from services import service
 
-from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.store import Store
 
 # Requests of each kind for each endpoint; more before a release.

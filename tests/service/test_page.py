@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 from services import N_BITS, ProbingEncoder, service
 
-from hamtarget.serve.demo import make_demo
+from hamtarget.serve.demo_store import make_demo
 from hamtarget.store import Store
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

@@ -9,7 +9,7 @@ from services import N_BITS, SignEncoder
 
 from hamtarget.errors import ImageError, InputError, NotFiniteError, ReadOnlyError, ShapeError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve.demo import demo_encoder
+from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.work import DeleteJob, Encoded, PutJob, SearchJob, Work

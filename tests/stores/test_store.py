@@ -22,7 +22,7 @@ from hamtarget.errors import (
 )
 from hamtarget.search import BatchHits, Embeddings, Hit, Hits, MultiIndex
 from hamtarget.store import Item, Store
-from hamtarget.store.results import Pair
+from hamtarget.store.reports import Pair
 
 RNG = np.random.default_rng(11)
 CODES = RNG.integers(0, 256, (500, 8), dtype=np.uint8)

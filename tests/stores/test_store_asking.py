@@ -210,7 +210,7 @@ def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores, radi
 
 
 def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
-    from hamtarget.store.postgres import probing
+    from hamtarget.store.postgres import bucket_probes
 
     with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
         names = [f"item {number}" for number in range(N_ITEMS)]
@@ -228,13 +228,13 @@ def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
             assert ranked.cost.comparisons == ranking.get("comparisons", len(read))
         # However many statements it takes, the same rows are read.
         with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(probing, "_FIRST_BUCKETS", 1)
+            changed.setattr(bucket_probes, "_FIRST_BUCKETS", 1)
             assert {hit.id for hit in store.probe(logits=LOGITS[2], **how)} == read
 
 
 @pytest.mark.parametrize("lengths", [(1,), (4,), (3, 5), (6, 1, 4)])
 def test_flips_come_by_the_sum_of_weights_each_once(lengths):
-    from hamtarget.store.postgres.probing import likely_flips
+    from hamtarget.store.postgres.bucket_probes import likely_flips
 
     weights = [RNG.random(length).tolist() for length in lengths]
     found = list(likely_flips(weights))

@@ -9,7 +9,7 @@ import pytest
 from hamtarget import Store
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
 from hamtarget.demo import walk
-from hamtarget.demo.duplicates import altered
+from hamtarget.demo.copies import altered
 from hamtarget.errors import FileError
 from hamtarget.learn import HashEncoder
 

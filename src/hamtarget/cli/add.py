@@ -13,10 +13,10 @@ import typer
 
 from hamtarget.cli.inputs.records import Record, Records, open_records
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.errors import FOUND
-from hamtarget.cli.terminal.options import AsJson, Key, Source, StorePlace, Workers
+from hamtarget.cli.terminal.arguments import AsJson, Key, Source, StorePlace, Workers
+from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, write_json
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Wanted:
 def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
-    from hamtarget.cli.inputs.encoding import embeddings_of, encode_records
+    from hamtarget.cli.inputs.record_codes import embeddings_of, encode_records
 
     encoder: Encoder | None = store.encoder if store.has_encoder else None
     done = 0

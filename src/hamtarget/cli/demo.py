@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hamtarget.cli.terminal.options import Seed
+from hamtarget.cli.terminal.arguments import Seed
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import Column, write_table
-from hamtarget.cli.terminal.progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hamtarget.cli.terminal.progress import Telling
-    from hamtarget.demo.duplicates import DuplicateCount
+    from hamtarget.cli.terminal.bars import Telling
+    from hamtarget.demo.copies import DuplicateCount
     from hamtarget.demo.walk import Score
     from hamtarget.learn import TrainingProgress
 
@@ -36,7 +36,7 @@ def demo(
     """
     from hamtarget.datasets import fashion_sample
     from hamtarget.demo import walk
-    from hamtarget.demo.duplicates import find_duplicates
+    from hamtarget.demo.copies import find_duplicates
     from hamtarget.demo.picture import draw_demo
     from hamtarget.evaluation.provenance import provenance, write_json
     from hamtarget.store import Store

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.options import AsJson, StorePlace, Threads
+from hamtarget.cli.terminal.arguments import AsJson, StorePlace, Threads
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.cli.terminal.progress import progress_on_stderr
 
 
 def dups(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hamtarget.cli.inputs.records import open_records
-from hamtarget.cli.terminal.options import AsJson, Batch, Key, Model, Source, Workers
+from hamtarget.cli.terminal.arguments import AsJson, Batch, Key, Model, Source, Workers
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import as_line
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import ImageError
 
 if TYPE_CHECKING:
-    from hamtarget.cli.inputs.encoding import EncodedRecords
+    from hamtarget.cli.inputs.record_codes import EncodedRecords
 
 
 def encode(
@@ -37,7 +37,7 @@ def encode(
     import numpy as np
 
     from hamtarget._files import write_atomically
-    from hamtarget.cli.inputs.encoding import encode_records
+    from hamtarget.cli.inputs.record_codes import encode_records
     from hamtarget.encoders import open_encoder
 
     encoder = open_encoder(model)

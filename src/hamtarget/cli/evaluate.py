@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.terminal.options import AsJson, Key, Model, Seed, Workers
+from hamtarget.cli.terminal.arguments import AsJson, Key, Model, Seed, Workers
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import Column, write_json, write_table
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
 if TYPE_CHECKING:

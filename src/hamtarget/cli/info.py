@@ -12,7 +12,7 @@ import typer
 import hamtarget
 from hamtarget.cli.inputs.kinds import kind_of
 from hamtarget.cli.inputs.stores import open_store, shown_place
-from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 
 # A package of each extra.

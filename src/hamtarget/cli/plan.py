@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.output import Column, write_json, write_table
 
 _BITS = (16, 32, 64, 96, 128, 256)

@@ -12,12 +12,12 @@ import typer
 
 from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.options import AsJson, Key, StorePlace, Threads
+from hamtarget.cli.terminal.arguments import AsJson, Key, StorePlace, Threads
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
-    from hamtarget.cli.inputs.encoding import EncodedRecords
+    from hamtarget.cli.inputs.record_codes import EncodedRecords
     from hamtarget.filters import Filter, Scalar
     from hamtarget.search import BatchHits, Hit
     from hamtarget.store import Store
@@ -125,7 +125,7 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
-    from hamtarget.store.probing import is_made_for_probing, probing_defaults
+    from hamtarget.store.probe_defaults import is_made_for_probing, probing_defaults
 
     if wanted.budget is None and wanted.k is None and wanted.radius is None:
         if not is_made_for_probing(store):
@@ -141,7 +141,7 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
 
 def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
     """Yield the name of each query of a batch, and its hits."""
-    from hamtarget.cli.inputs.encoding import encode_records
+    from hamtarget.cli.inputs.record_codes import encode_records
 
     encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
@@ -200,7 +200,7 @@ def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) 
 def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
     import numpy as np
 
-    from hamtarget.cli.inputs.encoding import embeddings_of
+    from hamtarget.cli.inputs.record_codes import embeddings_of
 
     if store.embeddings is None:
         raise InputError(f"--rerank is given; {store.path} keeps no embeddings: make a store with --embeddings")

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from hamtarget.cli.inputs.stores import open_store
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import note
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import InputError
 
 _TOKEN_VARIABLE = "HAMTARGET_TOKEN"
@@ -47,7 +47,7 @@ def serve(
     if (store is None) != demo:
         raise InputError("give either a STORE or --demo, one of them")
     from hamtarget.serve import ServiceSettings, run
-    from hamtarget.store.probing import is_made_for_probing
+    from hamtarget.store.probe_defaults import is_made_for_probing
 
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:
@@ -55,7 +55,7 @@ def serve(
     with ExitStack() as stack:
         folders = list(images or [])
         if store is None:
-            from hamtarget.serve.demo import make_demo
+            from hamtarget.serve.demo_store import make_demo
 
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hamtarget-demo-"))
             with progress_on_stderr("Making the demo store") as tell:

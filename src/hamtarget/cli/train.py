@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hamtarget.cli.terminal.options import AsJson, Key, Seed, Workers
+from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, Workers
+from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import note, write_json
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def train(
     size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Side to which images are scaled and cut.")] = 64,
     grey: Annotated[bool, typer.Option("--grey", help="Learn from grey images instead of colour images.")] = False,
     center: Annotated[
-        Literal["mean", "median"],
-        typer.Option(help="median keeps every bit balanced, which helps where classes are hard to tell apart."),
-    ] = "mean",
+        Literal["mean", "median"] | None,
+        typer.Option(help="median keeps every bit balanced. Default: median for colour images, else mean."),
+    ] = None,
     augment: Annotated[
         bool,
         typer.Option("--augment", help="Learn from random crops, mirrored and recoloured; for colour images only."),

@@ -11,10 +11,10 @@ import typer
 
 from hamtarget.cli.inputs.kinds import Kind, kind_of
 from hamtarget.cli.inputs.stores import open_store, shown_place
-from hamtarget.cli.terminal.errors import FOUND
-from hamtarget.cli.terminal.options import AsJson
+from hamtarget.cli.terminal.arguments import AsJson
+from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import write_json
-from hamtarget.cli.terminal.progress import progress_on_stderr
 from hamtarget.errors import CorruptFileError, NotFiniteError
 
 

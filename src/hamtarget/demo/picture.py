@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hamtarget._files import write_atomically
 from hamtarget.datasets.sample import Sample
-from hamtarget.demo.duplicates import DuplicateCount
+from hamtarget.demo.copies import DuplicateCount
 from hamtarget.demo.walk import SHOWN_HITS, Score
 from hamtarget.errors import MissingExtraError
 

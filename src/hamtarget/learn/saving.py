@@ -177,7 +177,7 @@ def _converted(config: dict[str, Any]) -> dict[str, Any]:
         loss["settings"]["radius"] = radius
     network: dict[str, Any] = {"kind": config["network"]}
     if config["network"] == "auto":
-        network = {"kind": NetworkOptions.__name__, "settings": taken("width", "layers", "center")}
+        network = {"kind": NetworkOptions.__name__, "settings": {"center": "mean"} | taken("width", "layers", "center")}
     training = ("steps", "batch_size", "group_size", "learning_rate", "weight_decay", "precision", "patience", "seed")
     return {
         "loss": loss,

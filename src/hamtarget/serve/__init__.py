@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from hamtarget.errors import MissingExtraError as _MissingExtraError
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 
 if TYPE_CHECKING:
     from hamtarget.serve.running import run, serving

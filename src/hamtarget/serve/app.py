@@ -16,12 +16,12 @@ import hamtarget
 from hamtarget.errors import HamtargetError
 from hamtarget.serve.guard import Guard
 from hamtarget.serve.problems import Problem, problem_of
-from hamtarget.serve.routes.items import item_routes
+from hamtarget.serve.routes.item_routes import item_routes
 from hamtarget.serve.routes.pages import page_routes
 from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 
 _DESCRIPTION = (

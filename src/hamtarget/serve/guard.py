@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.problems import Problem, busy
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 
 ITEMS_PATH = "/v1/items/"
 # Needs no token: the page that asks for it, and the checks that the service lives.

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hamtarget.serve.app import create_app
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 
 _BACKLOG = 256

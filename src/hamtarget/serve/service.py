@@ -17,10 +17,10 @@ from hamtarget.serve.coalescing import Coalescer
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, not_found
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.work import DeleteJob, Encoded, Found, Input, PictureJob, PutJob, SearchJob, Work
 from hamtarget.store import Store
-from hamtarget.store.probing import probing_defaults
+from hamtarget.store.probe_defaults import probing_defaults
 
 # Rows of one batch, at most, so that requests which come meanwhile need not wait long.
 _ENCODED_ROWS = 64

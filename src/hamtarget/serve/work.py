@@ -17,13 +17,13 @@ from hamtarget.items import Id, Item
 from hamtarget.search import BatchHits
 from hamtarget.search.results import Costs
 from hamtarget.serve import messages
+from hamtarget.serve.code_sample import Sampler
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
-from hamtarget.serve.sampling import Sampler
-from hamtarget.serve.settings import ServiceSettings
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
-from hamtarget.store.inputs import embeddings_of
-from hamtarget.store.probing import is_made_for_probing
+from hamtarget.store.encoded_inputs import embeddings_of
+from hamtarget.store.probe_defaults import is_made_for_probing
 
 Input = bytes | list[float]
 """Bytes of an image file, or a vector."""

@@ -15,7 +15,7 @@ from hamtarget.progress import Progress
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
-from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 

@@ -14,7 +14,7 @@ from hamtarget.codes import Codes
 from hamtarget.errors import InputError
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.row_names import RowNames
-from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.ids import FIRST_NAMED_ROW
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,11 +31,11 @@ from hamtarget.search.requests import (
 from hamtarget.search.results import BatchHits, Hits, bytes_in_words
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.inputs import embeddings_of, encode, many_inputs, one_input
-from hamtarget.store.items import check_id, check_ids
+from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
+from hamtarget.store.ids import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
-from hamtarget.store.probing import default_budget, default_radius
-from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.probe_defaults import default_budget, default_radius
+from hamtarget.store.reports import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
 from hamtarget.store.sqlite.engine import FolderEngine

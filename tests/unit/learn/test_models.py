@@ -5,7 +5,8 @@ from torch import nn
 
 from hamtarget import codes
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn import HashModel
+from hamtarget.learn import HashModel, NetworkOptions
+from hamtarget.learn.networks.builder import build_model
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.networks.head import HashHead
 from hamtarget.learn.networks.residual import SmallResNet
@@ -107,3 +108,13 @@ def test_wrong_shapes_are_refused():
         DenseNet(4, width=0)
     with pytest.raises(InputError, match="stages 0"):
         SmallResNet((1, 8, 8), stages=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "center"), [((8,), "mean"), ((1, 16, 16), "mean"), ((3, 16, 16), "median"), ((4, 16, 16), "mean")]
+)
+def test_bits_of_colour_images_are_centred_by_the_median(shape, center):
+    assert NetworkOptions().for_inputs(shape).center == center
+    for chosen in ("mean", "median"):
+        assert NetworkOptions(center=chosen).for_inputs(shape).center == chosen
+    assert build_model(NetworkOptions(width=4), shape, n_logits=8, seed=0).head.center == center

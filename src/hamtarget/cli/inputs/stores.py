@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hamtarget.cli.terminal.progress import progress_on_stderr
+from hamtarget.cli.terminal.bars import progress_on_stderr
 
 if TYPE_CHECKING:
     from hamtarget.store import Store

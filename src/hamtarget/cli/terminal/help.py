@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from hamtarget.cli.terminal.errors import CommandGroup
+from hamtarget.cli.terminal.failures import CommandGroup
 
 _INDENT = "  "
 

@@ -20,7 +20,7 @@ except ImportError as error:
     ) from error
 
 from hamtarget.integrations.spark.columns import check_codes
-from hamtarget.integrations.spark.encoding import encode
+from hamtarget.integrations.spark.encoded_columns import encode
 from hamtarget.integrations.spark.join import near_duplicates, radius_join
 
 __all__ = ["check_codes", "encode", "near_duplicates", "radius_join"]

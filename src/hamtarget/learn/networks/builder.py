@@ -16,6 +16,7 @@ from hamtarget.learn.networks.residual import SmallResNet
 
 # Units of a layer for vectors, channels of the first stage for images, and layers for vectors, as in the paper.
 _VECTOR_WIDTH, _IMAGE_WIDTH, _LAYERS = 256, 32, 3
+_COLOUR_CHANNELS = 3
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class NetworkOptions:
         width: units of a layer, or channels of the first stage for images. None: 256 for vectors, 32 for images.
         layers: layers of the DenseNet; fewer make encoding faster. None: 3, as in the paper.
         center: "mean" centres each bit's logits by their mean. "median" keeps every bit 1 for half of the inputs, which
-            helps where classes are hard to tell apart.
+            keeps codes of colour photos from collapsing. None: "median" for colour images, else "mean".
 
     Example:
         >>> NetworkOptions(width=64).for_inputs((128,))
@@ -35,21 +36,25 @@ class NetworkOptions:
 
     width: int | None = None
     layers: int | None = None
-    center: Literal["mean", "median"] = "mean"
+    center: Literal["mean", "median"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("width", "layers"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}; expected 1 or more")
-        if self.center not in ("mean", "median"):
+        if self.center not in (None, "mean", "median"):
             raise InputError(f"center is {self.center!r}; expected 'mean' or 'median'")
 
     def for_inputs(self, shape: tuple[int, ...]) -> NetworkOptions:
         """Return these options with the defaults for inputs of this shape filled in."""
         if len(shape) == 1:
-            return replace(self, width=self.width or _VECTOR_WIDTH, layers=self.layers or _LAYERS)
-        return replace(self, width=self.width or _IMAGE_WIDTH)
+            layers = self.layers or _LAYERS
+            return replace(self, width=self.width or _VECTOR_WIDTH, layers=layers, center=self.center or "mean")
+        is_colour = len(shape) == 3 and shape[0] == _COLOUR_CHANNELS
+        return replace(
+            self, width=self.width or _IMAGE_WIDTH, center=self.center or ("median" if is_colour else "mean")
+        )
 
     def network(self, shape: tuple[int, ...]) -> nn.Module:
         """Return a new network for inputs of this shape.
@@ -113,5 +118,5 @@ def build_model(
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         if isinstance(network, NetworkOptions):
-            return HashModel(network.network(shape), n_logits, center=network.center)
+            return HashModel(network.network(shape), n_logits, center=network.for_inputs(shape).center or center)
         return HashModel(copy.deepcopy(network), n_logits, center=center)

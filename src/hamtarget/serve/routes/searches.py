@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from hamtarget.serve import messages
 from hamtarget.serve.answers import batch_response, search_response
+from hamtarget.serve.bodies import read_json, read_query
 from hamtarget.serve.openapi import ERRORS, json_body, query_body
-from hamtarget.serve.reading import read_json, read_query
 from hamtarget.serve.service import Service
 
 

@@ -27,13 +27,13 @@ from hamtarget.search.requests import Request, check_count
 from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
+from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
+from hamtarget.store.postgres.bucket_probes import Probed, probe
 from hamtarget.store.postgres.connections import Connections, snapshot, translated
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.finding import Finder, Found, id_array, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
-from hamtarget.store.postgres.probing import Probed, probe
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
     ITEM_TABLES,
@@ -46,7 +46,7 @@ from hamtarget.store.postgres.rows import (
 )
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
-from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hit, Hits
-from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where
 from hamtarget.store.postgres.one_code import OneCodeSearch
 from hamtarget.store.postgres.rows import bit_strings, id_of

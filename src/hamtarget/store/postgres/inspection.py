@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.progress import Progress
-from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
-from hamtarget.store.results import StoreReport, StoreStats
+from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.batches import Batch
-from hamtarget.store.items import FIRST_NAMED_ROW
+from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.live import PutRows
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.settings import Settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
 from hamtarget.store.batches import Batch
-from hamtarget.store.items import FIRST_NAMED_ROW, is_direct
+from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address
 from hamtarget.store.postgres.connections import translated
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of

@@ -28,7 +28,7 @@ from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
-from hamtarget.store.results import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
 from hamtarget.store.sqlite.database import (

@@ -11,7 +11,7 @@ import numpy as np
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.store.items import Record
+from hamtarget.store.ids import Record
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import find_all_ids, find_rows, read_records, scan_records
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
-from hamtarget.store.items import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
+from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement.
 _AT_ONCE = 256

@@ -13,7 +13,7 @@ import numpy as np
 from hamtarget.errors import WriteError
 from hamtarget.items import Id
 from hamtarget.store.batches import Batch
-from hamtarget.store.items import byte_rows
+from hamtarget.store.ids import byte_rows
 from hamtarget.store.live import Change, DeleteRows, PutRows
 from hamtarget.store.sqlite.database import translated
 from hamtarget.store.sqlite.rows import delete_items, find_rows, read_existing, write_items, write_names

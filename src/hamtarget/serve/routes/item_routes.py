@@ -12,10 +12,10 @@ from starlette.responses import Response
 from hamtarget.items import Id
 from hamtarget.serve import messages
 from hamtarget.serve.answers import item_response, json_response
+from hamtarget.serve.bodies import read_json
 from hamtarget.serve.openapi import ERRORS, json_body
 from hamtarget.serve.pictures import MAX_SIDE
 from hamtarget.serve.problems import Problem
-from hamtarget.serve.reading import read_json
 from hamtarget.serve.service import Service
 
 _ID = Annotated[str, Path(description="The id, percent-encoded; a slash is %2F.")]

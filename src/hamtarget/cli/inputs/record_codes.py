@@ -14,7 +14,7 @@ from hamtarget.codes import unpack
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search import Embeddings
-from hamtarget.store import inputs
+from hamtarget.store import encoded_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
     for record in encoded.records:
         if record.code is not None:
             raise InputError(f"{record.id!r} is a code, which has no embedding; give the image or vector")
-    return inputs.embeddings_of(encoded.logits, kind)
+    return encoded_inputs.embeddings_of(encoded.logits, kind)
 
 
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:
