@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from hamtarget.codes import distances
+from hamtarget.codes import distances, unpack
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
+from hamtarget.search import MultiIndex
 from hamtarget.store import Item, Range
 from hamtarget.store.sqlite import searching
 
@@ -194,3 +195,38 @@ def test_a_filter_goes_with_reranking(stores):
         passing = [number for number in range(200) if naive(PAYLOADS[number], {"label": "class 3"})]
         closest = np.argsort(np.linalg.norm(vectors[passing] - vectors[0], axis=1))[:5]
         assert [hit.id for hit in hits] == [passing[place] for place in closest]
+
+
+@pytest.mark.parametrize("most_hits", [1, 700, 2_000_000])
+@pytest.mark.parametrize("kind", ["search", "nearest", "probe"])
+def test_a_filtered_batch_holds_no_more_hits_than_a_few_queries_have(folder_stores, monkeypatch, kind, most_hits):
+    """What is looked at before the limit counts does not grow with rows x queries."""
+    monkeypatch.setattr(searching, "_MOST_HITS", most_hits)
+    held = []
+    find_batch = MultiIndex.find_batch
+
+    def counted(index, request, **how):
+        hits = find_batch(index, request, **how)
+        held.append(len(hits.rows))
+        return hits
+
+    monkeypatch.setattr(MultiIndex, "find_batch", counted)
+    n_queries = 200
+    queries = RNG.integers(0, 256, (n_queries, 4), dtype=np.uint8)
+    with folder_stores.create(n_bits=32, radius=2, durability="os") as store:
+        store.put_rows(range(600), codes=CODES, payloads=[{"odd": number % 2} for number in range(600)])
+        for wanted in ({"odd": 1}, {"odd": 2}):
+            held.clear()
+            if kind == "search":
+                found = store.search_batch(codes=queries, radius=31, limit=1, filter=wanted)
+            elif kind == "nearest":
+                found = store.nearest_batch(codes=queries, k=1, filter=wanted)
+            else:
+                logits = unpack(queries, 32) - 0.5
+                found = store.probe_batch(logits=logits, budget=600, radius=31, limit=1, filter=wanted)
+            # The answer, and looks at one query after another or at so many hits; all rows of all queries are 120,000.
+            assert max(held) <= max(600, n_queries, 4 * n_queries if kind == "nearest" else 0)
+            passing = [number for number in range(600) if number % 2 == wanted["odd"]]
+            table = distances(queries, CODES[passing], 32) if passing else np.zeros((n_queries, 0), dtype=int)
+            nearest = [[passing[int(row.argmin())]] if len(row) else [] for row in table]
+            assert [[hit.id for hit in hits] for hits in found] == nearest

@@ -45,9 +45,9 @@ class Request(NamedTuple):
     budget: int = 0
     comparisons: int | None = None
 
-    def of(self, query: int) -> Request:
-        """Return the same request for one of the queries."""
-        here = slice(query, query + 1)
+    def part(self, start: int, stop: int) -> Request:
+        """Return the same request for some of the queries, from `start` to before `stop`."""
+        here = slice(start, stop)
         return self._replace(
             codes=self.codes[here],
             embedding=None if self.embedding is None else self.embedding[here],

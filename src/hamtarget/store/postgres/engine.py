@@ -279,7 +279,8 @@ class PostgresEngine:
                 return self._new_index().find_batch(request, cost=cost)
             n_items = read_n_items(connection)
             parts = [
-                self._probe_one(connection, request.of(number), filter, n_items) for number in range(len(request.codes))
+                self._probe_one(connection, request.part(number, number + 1), filter, n_items)
+                for number in range(len(request.codes))
             ]
             hits = join_hits(parts)
             named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]

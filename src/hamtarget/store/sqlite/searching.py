@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hamtarget.filters import Filter
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits
+from hamtarget.search.results import BatchHits, Costs
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import look_up
 
@@ -21,55 +21,76 @@ _LOOK_UP_COST = 4
 # For the nearest, so many times as many rows as wanted are looked at first, and more when too few of them pass.
 _FIRST_FACTOR = 4
 _FACTOR = 8
+# Hits that are held at a time while queries are looked at: memory does not grow with rows x queries.
+_MOST_HITS = 2_000_000
 
 
 def find_passing(
     connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request, *, threads: int, cost: bool
 ) -> BatchHits:
     """Return the hits of a request that pass a filter; what finding the passing rows took is counted as well."""
-    found, rows = (_look_for_nearest if request.is_nearest else _look)(connection, index, filter, request)
+    look = _look_for_nearest if request.is_nearest else _look
+    took = _no_costs(len(request.codes))
+    rows = look(connection, index, filter, _unranked(request), took)
     hits = index.find_batch(request._replace(ids=rows), threads=threads, cost=cost)
-    for before in found:
-        if hits.costs is not None and before.costs is not None:
-            hits = hits.with_costs(hits.costs + before.costs)
-    return hits
+    return hits if hits.costs is None else hits.with_costs(hits.costs + took)
 
 
-def _look(
-    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request
-) -> tuple[list[BatchHits], Rows]:
-    """Return the searches that were made, and rows that pass: among them all of those that the request leads to."""
-    found = index.find_batch(_unranked(request), cost=True)
-    rows = np.unique(found.rows)
-    if _LOOK_UP_COST * len(rows) >= len(index):
-        return [found], _passing(connection, filter)
-    return [found], _passing_of(connection, rows, filter)
+def _look(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request, took: Costs) -> Rows:
+    """Return rows that pass: among them all of those that the request leads to. Add what was read to `took`.
+
+    Queries are looked at in blocks. As soon as they lead to a large part of all rows, those that pass are read instead.
+    """
+    rows = np.empty(0, dtype=np.int64)
+    start, size = 0, 1
+    while start < len(request.codes):
+        found = index.find_batch(request.part(start, start + size), cost=True)
+        _count(took, slice(start, start + len(found)), found)
+        rows = np.union1d(rows, found.rows)
+        if _LOOK_UP_COST * len(rows) >= len(index):
+            return _passing(connection, filter)
+        start += size
+        size = max(1, min(2 * size, size * _MOST_HITS // max(1, len(found.rows))))
+    return _passing_of(connection, rows, filter)
 
 
 def _look_for_nearest(
-    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request
-) -> tuple[list[BatchHits], Rows]:
+    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request, took: Costs
+) -> Rows:
     """Return the same for the nearest rows: among those that pass are the nearest of them for each query."""
-    wanted = request.limit or len(index)
+    wanted = len(index) if request.limit is None else request.limit
     n_looked_at = _FIRST_FACTOR * wanted
-    found = []
-    while _LOOK_UP_COST * n_looked_at < len(index):
-        hits = index.find_batch(_unranked(request)._replace(limit=n_looked_at), cost=True)
-        found.append(hits)
+    while _LOOK_UP_COST * n_looked_at < len(index) and n_looked_at * len(request.codes) <= _MOST_HITS:
+        hits = index.find_batch(request._replace(limit=n_looked_at), cost=True)
+        _count(took, slice(None), hits)
         rows = np.unique(hits.rows)
         if _LOOK_UP_COST * len(rows) >= len(index):
             break
         passing = _passing_of(connection, rows, filter)
         before = np.concatenate(([0], np.cumsum(np.isin(hits.rows, passing))))
         if bool((np.diff(before[hits.offsets]) >= wanted).all()):
-            return found, passing
+            return passing
         n_looked_at *= _FACTOR
-    return found, _passing(connection, filter)
+    return _passing(connection, filter)
+
+
+def _no_costs(n_queries: int) -> Costs:
+    return Costs(*(np.zeros(n_queries, dtype=np.int64) for _ in range(3)))
+
+
+def _count(took: Costs, queries: slice, hits: BatchHits) -> None:
+    """Add the costs of hits to those of their queries."""
+    if hits.costs is None:
+        raise TypeError("a search that was asked to count did not")
+    took.buckets[queries] += hits.costs.buckets
+    took.candidates[queries] += hits.costs.candidates
+    took.comparisons[queries] += hits.costs.comparisons
 
 
 def _unranked(request: Request) -> Request:
-    """Return the request for all rows that are looked at before some of them are chosen."""
-    return request._replace(limit=None, rerank=0, embedding=None, comparisons=None)
+    """Return the request for all rows that are looked at before some of them are chosen, by the limit among others."""
+    limit = request.limit if request.is_nearest else None
+    return request._replace(limit=limit, rerank=0, embedding=None, comparisons=None)
 
 
 def _passing(connection: sqlite3.Connection, filter: Filter) -> Rows:
