@@ -100,16 +100,19 @@ struct Search {
     std::optional<Input<bool, 1>> filter_mask;
     std::optional<Bytes> embeddings;
     std::optional<Input<float, 2>> logits;
+    nb::object limits;
     Request request;
 
     Search(Bytes queries_, std::size_t radius, std::optional<std::size_t> limit, std::optional<Ids> filter_ids_,
            std::optional<Input<bool, 1>> filter_mask_, std::size_t rerank, std::optional<Bytes> embeddings_,
-           std::optional<Input<float, 2>> logits_, std::size_t budget, std::optional<std::size_t> comparisons)
+           std::optional<Input<float, 2>> logits_, std::size_t budget, std::optional<std::size_t> comparisons,
+           nb::object limits_)
         : queries(std::move(queries_)),
           filter_ids(std::move(filter_ids_)),
           filter_mask(std::move(filter_mask_)),
           embeddings(std::move(embeddings_)),
-          logits(std::move(logits_)) {
+          logits(std::move(logits_)),
+          limits(std::move(limits_)) {
         request.queries = codes_of(queries);
         request.radius = static_cast<Distance>(radius);
         request.limit = limit.value_or(kNoLimit);
@@ -120,6 +123,7 @@ struct Search {
         if (filter_mask) request.filter.emplace(filter_mask->data(), filter_mask->size());
         if (embeddings) request.embeddings = embeddings->data();
         if (logits) request.logits = logits->data();
+        if (!limits.is_none()) request.limits = nb::cast<Limits*>(limits);
     }
 };
 
@@ -169,6 +173,9 @@ void translate(const std::exception_ptr& error, void*) {
         std::rethrow_exception(error);
     } catch (const InputError& failure) {
         raise("InputError", failure.what());
+    } catch (const LimitReached& failure) {
+        const nb::object kind = nb::module_::import_("hamtarget.errors").attr("LimitError");
+        PyErr_SetObject(kind.ptr(), kind(failure.what(), "limit"_a = failure.limit).ptr());
     } catch (const CorruptFile& failure) {
         raise("CorruptFileError", failure.what());
     } catch (const UnsupportedFile& failure) {
@@ -195,11 +202,23 @@ NB_MODULE(_native, module) {
     nb::class_<Search>(module, "Search", "A request, and the arrays that it points into.")
         .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,
                       std::size_t, std::optional<Bytes>, std::optional<Input<float, 2>>, std::size_t,
-                      std::optional<std::size_t>>(),
+                      std::optional<std::size_t>, nb::object>(),
              "queries"_a.noconvert(), "radius"_a, "limit"_a = nb::none(), "filter_ids"_a = nb::none(),
              "filter_mask"_a = nb::none(), "rerank"_a = 0, "embeddings"_a = nb::none(), "logits"_a = nb::none(),
-             "budget"_a = 0, "comparisons"_a = nb::none())
+             "budget"_a = 0, "comparisons"_a = nb::none(), "limits"_a = nb::none())
         .def_prop_ro("reranks", [](const Search& search) { return search.request.rerank > 0; });
+
+    nb::class_<Limits>(module, "Limits", "Bounds on the work of one request.")
+        .def(nb::init<double, std::uint64_t, std::uint64_t, std::uint64_t>(), "seconds"_a, "rows"_a, "hits"_a,
+             "bytes"_a)
+        .def("cancel", &Limits::cancel)
+        .def("check", &Limits::check)
+        .def(
+            "without_hits", [](Limits& limits) { return std::make_unique<Limits>(&limits); }, nb::keep_alive<0, 1>(),
+            "Return the same limits but for hits: for searches whose hits are not those of the request.")
+        .def("take", &Limits::take, nb::kw_only(), "rows"_a = 0, "hits"_a = 0, "bytes"_a = 0)
+        .def_prop_ro("seconds_left", &Limits::seconds_left)
+        .def_prop_ro("is_cancelled", &Limits::is_cancelled);
 
     nb::enum_<Element>(module, "Element")
         .value("float32", Element::kFloat32)

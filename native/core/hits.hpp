@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "array.hpp"
+#include "limits.hpp"
 #include "manifest.hpp"
 #include "merge.hpp"
 
@@ -46,7 +47,8 @@ class HitOrder {
 class HitSorter {
   public:
     // Return the hits in order, where they were or in memory of the sorter. None is farther than `farthest`.
-    std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order) {
+    std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order, Work& work) {
+        work.spend(hits.size());
         const std::size_t count = hits.size();
         if (count < 2) return {hits.data(), count};
         if (!rows_order(hits, order)) {
@@ -151,9 +153,9 @@ class FirstHits {
     }
 
     // Return the hits in order. They are valid until anything is done with this or with the sorter.
-    std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order) {
+    std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order, Work& work) {
         if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
-        return sorter.sort(hits_, bound_, order);
+        return sorter.sort(hits_, bound_, order, work);
     }
 
   private:

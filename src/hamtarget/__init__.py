@@ -22,7 +22,7 @@ from hamtarget._exports import lazy_exports
 if TYPE_CHECKING:
     from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
-    from hamtarget.search import FlatIndex, MultiIndex
+    from hamtarget.search import FlatIndex, Limits, MultiIndex
     from hamtarget.store import Store
 
 __version__ = "0.2.0"
@@ -33,6 +33,7 @@ __all__ = [
     "HammingTargetLoss",
     "HashEncoder",
     "HashModel",
+    "Limits",
     "MultiIndex",
     "OnnxEncoder",
     "Store",
@@ -45,6 +46,7 @@ _HOMES = {
     "HammingTargetLoss": "hamtarget.learn",
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
+    "Limits": "hamtarget.search",
     "MultiIndex": "hamtarget.search",
     "OnnxEncoder": "hamtarget.encoders",
     "Store": "hamtarget.store",

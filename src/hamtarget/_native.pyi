@@ -29,6 +29,21 @@ class Metric(enum.Enum):
     cosine = 1
     dot = 2
 
+class Limits:
+    """Bounds on the work of one request."""
+
+    def __init__(self, seconds: float, rows: int, hits: int, bytes: int) -> None: ...
+    def cancel(self) -> None: ...
+    def check(self) -> None: ...
+    def take(self, *, rows: int = 0, hits: int = 0, bytes: int = 0) -> None: ...
+    def without_hits(self) -> Limits:
+        """Return the same limits but for hits: for searches whose hits are not those of the request."""
+
+    @property
+    def seconds_left(self) -> float: ...
+    @property
+    def is_cancelled(self) -> bool: ...
+
 class Search:
     """A request, and the arrays that it points into."""
 
@@ -44,6 +59,7 @@ class Search:
         logits: NDArray[np.float32] | None = None,
         budget: int = 0,
         comparisons: int | None = None,
+        limits: Limits | None = None,
     ) -> None: ...
     @property
     def reranks(self) -> bool: ...

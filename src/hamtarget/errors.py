@@ -15,6 +15,7 @@
     |   `-- WriteError               the disk is full or fails; nothing was changed
     |-- ServerError                  a database server cannot be reached, or the connection broke
     |   `-- PrivilegeError           the server does not allow this user to do what was asked
+    |-- LimitError                   a request reached its deadline or another of its limits, or was cancelled
     |-- ClosedError                  the store was closed, or was opened by another process
     |-- ServiceError                 a service refused a request, failed, or did not answer
     |   `-- BusyError                the service is overloaded; try again later
@@ -51,6 +52,7 @@ __all__ = [
     "ImageError",
     "InputError",
     "InputRangeWarning",
+    "LimitError",
     "LockedError",
     "MissingExtraError",
     "NotFiniteError",
@@ -128,6 +130,18 @@ class ServerError(HamtargetError):
 
 class PrivilegeError(ServerError):
     """A database server does not allow this user to do what was asked."""
+
+
+class LimitError(HamtargetError):
+    """A request reached one of its limits, or was cancelled. It changed nothing.
+
+    Attributes:
+        limit: which one: "seconds", "rows", "hits", "bytes" or "cancelled".
+    """
+
+    def __init__(self, message: str, *, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class ClosedError(HamtargetError):

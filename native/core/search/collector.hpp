@@ -24,12 +24,13 @@ namespace hamtarget {
 // at all; then finish() or write_lists() for each query, in turn. Each of these two writes the whole result of a query.
 class Collector {
   public:
-    Collector(const MultiIndex& index, const Manifest& manifest, const Request& request)
+    Collector(const MultiIndex& index, const Manifest& manifest, const Request& request, Work& work)
         : kernel_(index.kernel()),
           manifest_(manifest),
           request_(request),
+          work_(work),
           order_(manifest),
-          reranker_(manifest, request, index.embedding()) {}
+          reranker_(manifest, request, index.embedding(), work) {}
 
     // Begin a chunk: forget the queries of the one before.
     void start(std::size_t first_query, std::size_t n_queries) {
@@ -55,13 +56,25 @@ class Collector {
 
     // Add what is in the lists to the other hits of the query.
     void keep_lists(RowLists& lists, std::size_t p, std::size_t q) {
+        const std::size_t before = n_found(q);
         for (std::size_t distance = 0; distance < lists.n_lists(); ++distance)
             for (const RowNumber row : lists.rows(distance)) emit(p, row, static_cast<Distance>(distance), q);
+        count_from(before, q);
+    }
+
+    // Return how many hits a query has so far. (With a limit, some of them will be dropped.)
+    std::size_t n_found(std::size_t q) { return found_[q].all().size(); }
+
+    // Count the hits that came after the first `before`. With a limit they are counted at the end, when it is known
+    // which of them are kept.
+    void count_from(std::size_t before, std::size_t q) {
+        if (request_.limit == kNoLimit) work_.find_hits(n_found(q) - before);
     }
 
     // Write the hits of a query, in order, as its result.
     void finish(std::size_t q, Hits& hits) {
-        const std::span<const Hit> sorted = found_[q].sorted(sorter_, order_);
+        const std::span<const Hit> sorted = found_[q].sorted(sorter_, order_, work_);
+        if (request_.limit != kNoLimit) work_.find_hits(sorted.size());
         if (request_.rerank) {
             cost_[q].comparisons = static_cast<std::int64_t>(sorted.size());
             reranker_.append(first_query_ + q, sorted, hits);
@@ -91,7 +104,7 @@ class Collector {
             }
             writer.write(rows, static_cast<Distance>(distance));
         }
-        writer.finish();
+        work_.find_hits(writer.finish());
         hits.end_query(cost_[q]);
     }
 
@@ -114,6 +127,7 @@ class Collector {
     const CodeKernel& kernel_;
     const Manifest& manifest_;
     const Request& request_;
+    Work& work_;
     const HitOrder order_;
     Reranker reranker_;
     std::size_t first_query_ = 0;

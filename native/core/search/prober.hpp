@@ -40,7 +40,8 @@ class Prober {
           chooses_(ranks_ || request.comparisons < kNoLimit),
           is_verified_(manifest.is_verified()),
           n_rows_(manifest.n_rows()),
-          reranker_(manifest, request, index.embedding()) {
+          work_(request.limits),
+          reranker_(manifest, request, index.embedding(), work_) {
         flip_costs_.resize(8 * layout_.n_bytes);
     }
 
@@ -53,6 +54,7 @@ class Prober {
             finish(hits);
             if (query - first == kExpected) hits.expect(kExpected + 1, last - query);
         }
+        work_.settle();
     }
 
   private:
@@ -273,6 +275,7 @@ class Prober {
             all_allowed &= !manifest_.parts[run.part].deleted;
         }
         cost_.candidates += static_cast<std::int64_t>(rows);
+        work_.read_rows(rows);
         const std::size_t before = n_found_, most = before + rows + kKernelSlack;
         if (found_.size() < most) found_.extend(most - found_.size());
         if (chooses_ && distances_.size() < most) distances_.extend(most - distances_.size());
@@ -311,6 +314,7 @@ class Prober {
     void finish(Hits& hits) {
         found_.shrink(n_found_);
         chooses_ ? keep_nearest(ranks_ ? request_.rerank : request_.comparisons) : keep_different();
+        work_.find_hits(std::min(ranks_ ? nearest_.size() : found_.size(), request_.limit));
         if (ranks_) return finish_ranked(hits);
         if (found_.size() > request_.limit) {
             std::nth_element(found_.data(), found_.data() + request_.limit, found_.data() + found_.size(), order_);
@@ -320,7 +324,7 @@ class Prober {
             cost_.comparisons = static_cast<std::int64_t>(found_.size());
             reranker_.append(query_, {found_.data(), found_.size()}, hits);
         } else {
-            const std::span<const Hit> sorted = sorter_.sort(found_, request_.radius, order_);
+            const std::span<const Hit> sorted = sorter_.sort(found_, request_.radius, order_, work_);
             Id* ids = hits.ids.extend(sorted.size());
             Distance* distances = hits.distances.extend(sorted.size());
             for (std::size_t i = 0; i < sorted.size(); ++i) {
@@ -404,6 +408,7 @@ class Prober {
     const bool chooses_;      // rows, by asymmetric distance, before their embeddings are compared
     const bool is_verified_;  // false: row numbers may be out of range
     const std::size_t n_rows_;
+    Work work_;
     Reranker reranker_;
     double guess_ = 2;  // of the cost at which the budget is spent, in mean costs of a bit
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../hits.hpp"
+#include "../limits.hpp"
 #include "../manifest.hpp"
 
 namespace hamtarget {
@@ -42,6 +43,7 @@ struct Request {
     const float* logits = nullptr;             // of the queries, if buckets are probed: n_bits each
     std::size_t budget = 0;                    // rows that probing may read for a query
     std::size_t comparisons = kNoLimit;        // rows whose embeddings are compared, if buckets are probed
+    Limits* limits = nullptr;                  // on the work of all queries together; null: none
 };
 
 // Costs of a bucket, which is far away in memory, and of a row in it, in rows of a linear scan (about 0.1 ns).

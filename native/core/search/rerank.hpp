@@ -19,8 +19,8 @@ namespace hamtarget {
 // Ranks the hits of the queries of a request. Each thread has its own.
 class Reranker {
   public:
-    Reranker(const Manifest& manifest, const Request& request, const EmbeddingKind& kind)
-        : manifest_(manifest), request_(request), order_(manifest), distance_(kind) {}
+    Reranker(const Manifest& manifest, const Request& request, const EmbeddingKind& kind, Work& work)
+        : manifest_(manifest), request_(request), work_(work), order_(manifest), distance_(kind) {}
 
     // Append the closest of the hits found for a query, by (embedding distance, id).
     void append(std::size_t query, std::span<const Hit> found, Hits& hits) {
@@ -70,6 +70,7 @@ class Reranker {
         for (std::size_t i = 0; i < std::min(kAhead, found.size()); ++i) prefetch_bytes(embedding(found[i]), width);
         for (std::size_t start = 0; start < found.size(); start += kBatchRows) {
             const std::size_t rows = std::min(kBatchRows, found.size() - start);
+            work_.spend(rows * (16 + width / 16));
             const std::uint8_t* embeddings[kBatchRows];
             float distances[kBatchRows];
             for (std::size_t i = 0; i < rows; ++i) {
@@ -89,6 +90,7 @@ class Reranker {
 
     const Manifest& manifest_;
     const Request& request_;
+    Work& work_;
     const HitOrder order_;
     EmbeddingDistance distance_;
     std::vector<Ranked> ranked_, room_;

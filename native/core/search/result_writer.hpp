@@ -18,7 +18,8 @@ class ResultWriter {
         : kernel_(kernel),
           column_(column),
           hits_(hits),
-          count_(hits.ids.size()),
+          before_(hits.ids.size()),
+          count_(before_),
           ids_(hits.ids.extend(most + kWriteSlack)),
           distances_(hits.distances.extend(most + kWriteSlack)) {}
 
@@ -35,16 +36,18 @@ class ResultWriter {
         count_ += rows.size();
     }
 
-    // End the result. Nothing can be written after that.
-    void finish() {
+    // End the result, and return the number of its rows. Nothing can be written after that.
+    std::size_t finish() {
         hits_.ids.shrink(count_);
         hits_.distances.shrink(count_);
+        return count_ - before_;
     }
 
   private:
     const CodeKernel& kernel_;
     const IdColumn& column_;
     Hits& hits_;
+    const std::size_t before_;  // hits of earlier queries
     std::size_t count_;
     Id* ids_;
     Distance* distances_;

@@ -42,6 +42,8 @@ Hits search_by(MakeSearcher make_searcher, std::size_t n_queries, std::size_t n_
             for (std::size_t piece; (piece = next++) < n_pieces;)
                 searcher->run(piece * n_queries / n_pieces, (piece + 1) * n_queries / n_pieces, pieces[piece]);
         } catch (...) {
+            // The other threads take no further piece; limits stop them in the middle of one.
+            next = n_pieces;
             const std::lock_guard lock(failure_mutex);
             failure = std::current_exception();
         }
@@ -62,6 +64,7 @@ Hits search_by(MakeSearcher make_searcher, std::size_t n_queries, std::size_t n_
 Hits search(const MultiIndex& index, const Request& request, std::size_t n_threads) {
     const std::shared_ptr<const Manifest> manifest = index.manifest();
     const std::size_t n_queries = request.queries.n_rows;
+    if (request.limits) request.limits->check();
     if (probes(index, *manifest, request))
         return search_by([&] { return std::make_unique<Prober>(index, *manifest, request); }, n_queries, n_threads);
     const StepCosts costs(index.layout(), *manifest, request.radius);

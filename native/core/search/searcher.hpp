@@ -40,7 +40,8 @@ class Searcher {
           costs_(costs),
           plan_(layout_, manifest, request, costs),
           n_tables_(layout_.n_tables),
-          collector_(index, manifest, request),
+          work_(request.limits),
+          collector_(index, manifest, request, work_),
           lookups_(plan_.own_tables(manifest)) {
         chunk_.scans.resize(manifest.parts.size());
     }
@@ -51,6 +52,7 @@ class Searcher {
             search_chunk(start, count, hits);
             if (start == first) hits.expect(count, last - start - count);
         }
+        work_.settle();
     }
 
   private:
@@ -59,6 +61,8 @@ class Searcher {
 
     // Queries that read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
+    // Looking a bucket up takes as long as scanning about so many rows, or more where it is far away in memory.
+    static constexpr std::size_t kBucketSteps = 64;
     // Buckets that are fetched before the first of them is read.
     static constexpr std::size_t kFetchedBuckets = 32;
 
@@ -159,6 +163,8 @@ class Searcher {
         const Segment& segment = *manifest_.parts[p].segment;
         collector_.cost(q).buckets += static_cast<std::int64_t>(plan_.n_own_buckets);
         collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
+        work_.read_rows(rows);
+        work_.spend(plan_.n_own_buckets * kBucketSteps);
         lists_.reset(request_.radius, rows, plan_.n_own_buckets);
         const OwnBuckets buckets{.query = query(q),
                                  .n_bytes = layout_.n_bytes,
@@ -238,6 +244,7 @@ class Searcher {
                 const std::uint64_t lowest = mask & -mask, carried = mask + lowest;
                 mask = (((mask ^ carried) >> 2) / lowest) | carried;
             }
+            work_.spend(count * kBucketSteps);
             for (std::size_t i = 0; i < count; ++i) {
                 spans[i] = table.bucket(buckets[i]);
                 prefetch_bucket(table, spans[i], layout_.n_bytes);
@@ -268,9 +275,13 @@ class Searcher {
         collector_.cost(q).candidates += span.stop - span.start;
         for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
             const Codes block{codes + start * n_bytes, std::min<std::size_t>(kBlockRows, span.stop - start), n_bytes};
+            work_.read_rows(block.n_rows);
             const std::size_t count =
                 kernel_.within(query(q), block, collector_.found(q).bound(), room_.positions, room_.distances);
-            if (count) found(start, block, count);
+            if (!count) continue;
+            const std::size_t before = collector_.n_found(q);
+            found(start, block, count);
+            collector_.count_from(before, q);
         }
     }
 
@@ -334,6 +345,7 @@ class Searcher {
     const StepCosts& costs_;
     const SearchPlan plan_;
     const std::size_t n_tables_;
+    Work work_;
     Collector collector_;
     Chunk chunk_;
 

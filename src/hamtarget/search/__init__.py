@@ -12,6 +12,7 @@ from hamtarget._exports import lazy_exports
 if TYPE_CHECKING:
     from hamtarget.search.embeddings import Embeddings, unit_int8
     from hamtarget.search.flat import FlatIndex
+    from hamtarget.search.limits import Limits
     from hamtarget.search.multi import MultiIndex
     from hamtarget.search.pairs import Pairs, pairs_within
     from hamtarget.search.results import BatchHits, Cost, Hit, Hits
@@ -23,6 +24,7 @@ __all__ = [
     "FlatIndex",
     "Hit",
     "Hits",
+    "Limits",
     "MultiIndex",
     "Pairs",
     "pairs_within",
@@ -36,6 +38,7 @@ _HOMES = {
     "FlatIndex": "hamtarget.search.flat",
     "Hit": "hamtarget.search.results",
     "Hits": "hamtarget.search.results",
+    "Limits": "hamtarget.search.limits",
     "MultiIndex": "hamtarget.search.multi",
     "Pairs": "hamtarget.search.pairs",
     "pairs_within": "hamtarget.search.pairs",

@@ -14,6 +14,7 @@ from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
 from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.limits import Limits
 from hamtarget.search.requests import (
     Request,
     Requests,
@@ -162,6 +163,7 @@ class CodeIndex:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find every row within `radius` bits of a code, or the first `limit` of them.
 
@@ -182,6 +184,7 @@ class CodeIndex:
             rerank: so many of the hits (after `limit`), the closest by embedding, by embedding distance and then id.
             embedding: of the query, (n_dims,), for `rerank`.
             cost: if True, the result's `cost` says how much work the query took.
+            limits: bounds on the work.
 
         Returns:
             The hits, by distance and then id.
@@ -191,11 +194,14 @@ class CodeIndex:
             DtypeError: the code is not uint8, or a number is not an integer.
             ShapeError: the code does not have `n_bits` bits, or the embedding has another shape than expected.
             NotFiniteError: the embedding holds NaN or infinity.
+            LimitError: the search reached one of its limits.
         """
         wanted = one_code(code, self.n_bits, instead="search_batch")
         if embedding is not None:
             embedding = one_embedding(embedding)
-        request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
+        request = self.requests.search(
+            wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding, limits=limits
+        )
         return self.find_one(request, cost=cost)
 
     def search_batch(
@@ -209,6 +215,7 @@ class CodeIndex:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find every row within `radius` bits of each of a batch of codes; see `search`.
 
@@ -221,12 +228,15 @@ class CodeIndex:
             embedding: of the queries, (queries, n_dims), for `rerank`.
             threads: the queries are shared among so many threads.
             cost: if True, the result's `costs` say how much work each query took.
+            limits: bounds on the work of all queries together.
 
         Raises:
             As `search`.
         """
         wanted = many_codes(codes, self.n_bits, instead="search")
-        request = self.requests.search(wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding)
+        request = self.requests.search(
+            wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding, limits=limits
+        )
         return self.find_batch(request, threads=threads, cost=cost)
 
     def nearest(
@@ -238,6 +248,7 @@ class CodeIndex:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find the `k` nearest rows exactly, by distance and then id; all rows where there are fewer.
 
@@ -256,12 +267,15 @@ class CodeIndex:
             rerank: so many of the k, the closest by embedding, by embedding distance and then id.
             embedding: as in `search`.
             cost: as in `search`.
+            limits: as in `search`.
 
         Raises:
             As `search`.
         """
         wanted = one_code(code, self.n_bits, instead="nearest_batch")
-        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding))
+        request = self.requests.nearest(
+            wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding), limits=limits
+        )
         return self.find_one(request, cost=cost)
 
     def nearest_batch(
@@ -274,10 +288,11 @@ class CodeIndex:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find the `k` nearest rows of each of a batch of codes; see `nearest` and `search_batch`."""
         wanted = many_codes(codes, self.n_bits, instead="nearest")
-        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding)
+        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding, limits=limits)
         return self.find_batch(request, threads=threads, cost=cost)
 
     def probe(
@@ -292,6 +307,7 @@ class CodeIndex:
         embedding: ArrayLike | None = None,
         comparisons: int | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first.
 
@@ -322,6 +338,7 @@ class CodeIndex:
             comparisons: most rows whose embeddings are compared: of the hits, those with the smallest sum of |logit|
                 over the bits in which they differ from the query, then by id. All hits by default.
             cost: as in `search`.
+            limits: as in `search`.
 
         Raises:
             As `search`; InputError also where `comparisons` is given without `rerank` or with `limit`;
@@ -336,6 +353,7 @@ class CodeIndex:
             rerank=rerank,
             embedding=one_embedding(embedding),
             comparisons=comparisons,
+            limits=limits,
         )
         return self.find_one(request, cost=cost)
 
@@ -352,6 +370,7 @@ class CodeIndex:
         comparisons: int | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Search approximately for a batch of queries, of each of which at most `budget` rows are read; see `probe`.
 
@@ -366,6 +385,7 @@ class CodeIndex:
             comparisons: as in `probe`, for each query.
             threads: as in `search_batch`.
             cost: as in `search_batch`.
+            limits: as in `search_batch`.
 
         Raises:
             As `probe`.
@@ -379,6 +399,7 @@ class CodeIndex:
             rerank=rerank,
             embedding=embedding,
             comparisons=comparisons,
+            limits=limits,
         )
         return self.find_batch(request, threads=threads, cost=cost)
 

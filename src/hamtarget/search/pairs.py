@@ -12,6 +12,7 @@ from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search.index import CodeIndex
+from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.multi import MultiIndex
 
 # Queries of the first block; later ones are as large as these bounds let them be.
@@ -29,7 +30,12 @@ class Pairs(NamedTuple):
 
 
 def pairs_within(
-    codes: CodeIndex | ArrayLike, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+    codes: CodeIndex | ArrayLike,
+    radius: int | None = None,
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Pairs]:
     """Yield every pair of codes within `radius` bits once, in blocks of at most a few million, ascending by `a`.
 
@@ -43,18 +49,23 @@ def pairs_within(
         radius: a pair at exactly this distance counts. An index's own by default.
         threads: the queries of a block are shared among so many.
         progress: called with rows done and all rows.
+        limits: bounds on the work, until the last block is taken. Rows and hits are those of a search for each code,
+            which finds itself and both ends of a pair.
 
     Raises:
         InputError: the radius is missing or out of range.
         DtypeError: the codes are not uint8, or the radius not an integer.
         ShapeError: the codes are not (rows, bytes).
+        LimitError: the work reached one of its limits.
     """
     # Checked here, and not when the first block is asked for.
+    if limits is not None:
+        check_limits(limits)
     if isinstance(codes, CodeIndex):
         within = codes.radius if radius is None else check_radius(radius, codes.n_bits)
         if within is None:
             raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
-        return _of_index(codes, within, threads, progress)
+        return _of_index(codes, within, threads, progress, limits)
     array = np.asarray(codes)
     if array.ndim != 2:
         raise ShapeError(f"codes have {array.ndim} dimensions; expected 2: (rows, bytes)")
@@ -62,19 +73,25 @@ def pairs_within(
     if radius is None:
         raise InputError("radius is missing; codes have none of their own: pass one")
     radius = check_radius(radius, n_bits)
-    return _of_codes(check_codes(array, n_bits), radius, threads, progress)
+    return _of_codes(check_codes(array, n_bits), radius, threads, progress, limits)
 
 
-def _of_codes(codes: Codes, radius: int, threads: int, progress: Progress | None) -> Iterator[Pairs]:
+def _of_codes(
+    codes: Codes, radius: int, threads: int, progress: Progress | None, limits: Limits | None
+) -> Iterator[Pairs]:
     rows = np.arange(len(codes))
     index = MultiIndex(8 * codes.shape[1], radius)
     index.add(rows, codes)
-    return _search(index, radius, rows, lambda block: (block, codes[block[0] : block[-1] + 1]), threads, progress)
+    return _search(
+        index, radius, rows, lambda block: (block, codes[block[0] : block[-1] + 1]), threads, progress, limits
+    )
 
 
-def _of_index(index: CodeIndex, radius: int, threads: int, progress: Progress | None) -> Iterator[Pairs]:
+def _of_index(
+    index: CodeIndex, radius: int, threads: int, progress: Progress | None, limits: Limits | None
+) -> Iterator[Pairs]:
     rows = index.ids()
-    return _search(index, radius, rows, lambda block: present(index, block), threads, progress)
+    return _search(index, radius, rows, lambda block: present(index, block), threads, progress, limits)
 
 
 def _search(
@@ -84,11 +101,12 @@ def _search(
     read: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Codes]],
     threads: int,
     progress: Progress | None,
+    limits: Limits | None,
 ) -> Iterator[Pairs]:
     start, size = 0, _FIRST_QUERIES
     while start < len(rows):
         block, codes = read(rows[start : start + size])
-        hits = index.search_batch(codes, radius, threads=threads)
+        hits = index.search_batch(codes, radius, threads=threads, limits=limits)
         a = np.repeat(block, np.diff(hits.offsets))
         later = hits.rows > a
         yield Pairs(a[later], hits.rows[later], hits.distances[later])

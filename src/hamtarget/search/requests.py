@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.limits import Limits, check_limits
 
 # More rows than any index has: as good as no limit, and within the range of the core's numbers.
 _HUGE = 2**62
@@ -32,6 +34,7 @@ class Request(NamedTuple):
         logits: of the queries, (queries, n_bits), where buckets are probed.
         budget: most rows read for each query of a probe.
         comparisons: most embeddings compared for each query of a probe.
+        limits: bounds on the work of all queries together.
     """
 
     codes: Codes
@@ -44,6 +47,7 @@ class Request(NamedTuple):
     logits: NDArray[np.float32] | None = None
     budget: int = 0
     comparisons: int | None = None
+    limits: _native.Limits | None = None
 
     def part(self, start: int, stop: int) -> Request:
         """Return the same request for some of the queries, from `start` to before `stop`."""
@@ -87,6 +91,7 @@ class Requests:
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None,
         embedding: ArrayLike | None,
+        limits: Limits | None = None,
     ) -> Request:
         """Return the request for all rows within a radius."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
@@ -94,11 +99,14 @@ class Requests:
             raise _radius_is_missing()
         if limit is not None:
             limit = min(check_count(limit, name="limit"), _HUGE)
+        if limits is not None:
+            check_limits(limits)
         if filter is None and rerank is None and embedding is None:
             # A search for one code takes a few microseconds: calling Request would take a tenth of it.
-            return _new(Request, (codes, within, limit, None, None, 0, None, None, 0, None))
+            return _new(Request, (codes, within, limit, None, None, 0, None, None, 0, None, limits))
         ids, mask = _check_filter(filter)
-        return Request(codes, within, limit, ids, mask, *self._ranking(rerank, embedding, len(codes)))
+        n_first, vectors = self._ranking(rerank, embedding, len(codes))
+        return Request(codes, within, limit, ids, mask, n_first, vectors, limits=limits)
 
     def nearest(
         self,
@@ -108,11 +116,15 @@ class Requests:
         filter: ArrayLike | Set[int] | None = None,
         rerank: int | None,
         embedding: ArrayLike | None,
+        limits: Limits | None = None,
     ) -> Request:
         """Return the request for the `k` nearest rows."""
         ids, mask = _check_filter(filter)
         limit = min(check_count(k, name="k"), _HUGE)
-        return Request(codes, self.n_bits, limit, ids, mask, *self._ranking(rerank, embedding, len(codes)))
+        n_first, vectors = self._ranking(rerank, embedding, len(codes))
+        if limits is not None:
+            check_limits(limits)
+        return Request(codes, self.n_bits, limit, ids, mask, n_first, vectors, limits=limits)
 
     def probe(
         self,
@@ -125,6 +137,7 @@ class Requests:
         rerank: int | None,
         embedding: ArrayLike | None,
         comparisons: int | None,
+        limits: Limits | None = None,
     ) -> Request:
         """Return the request for the rows that a budget finds."""
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
@@ -148,6 +161,8 @@ class Requests:
             raise InputError("rerank and limit are given; without embeddings both choose hits: pass one of them")
         ids, mask = _check_filter(filter)
         n_first, vectors = self._ranking(rerank, embedding, len(logits), by_logits=True)
+        if limits is not None:
+            check_limits(limits)
         return Request(
             np.packbits(logits > 0, axis=1, bitorder="little"),
             within,
@@ -159,6 +174,7 @@ class Requests:
             np.ascontiguousarray(logits),
             min(check_count(budget, name="budget"), _HUGE),
             comparisons,
+            limits,
         )
 
     def _ranking(

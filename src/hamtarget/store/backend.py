@@ -12,6 +12,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
@@ -71,7 +72,7 @@ class Backend(Protocol):
         """Open the encoder that was saved with the store."""
         ...
 
-    def count(self, filter: Filter | None) -> int:
+    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
         """Return the number of items that pass."""
         ...
 
@@ -79,11 +80,11 @@ class Backend(Protocol):
         """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         ...
 
-    def get(self, ids: list[Id]) -> list[Item | None]:
+    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
         ...
 
-    def scan(self, filter: Filter | None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         ...
 
@@ -103,11 +104,15 @@ class Backend(Protocol):
         """Return ids of `n` items drawn at random, or of all."""
         ...
 
-    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+    def pairs(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         ...
 
-    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+    def groups(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
         ...
 

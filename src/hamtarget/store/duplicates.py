@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import Pairs, pairs_within, present
 
 Rows = NDArray[np.int64]
 
 
-def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Progress | None) -> list[Rows]:
+def close_groups(
+    index: MultiIndex, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+) -> list[Rows]:
     """Return groups of two or more rows that steps of at most `radius` bits connect, by their first row.
 
     Rows with the same code are one place, so that a million copies of one thing are not a million squared pairs.
@@ -23,7 +26,7 @@ def close_groups(index: MultiIndex, radius: int, *, threads: int, progress: Prog
     if not len(rows):
         return []
     distinct, place = np.unique(codes, axis=0, return_inverse=True)
-    pairs = pairs_within(distinct, radius, threads=threads, progress=progress)
+    pairs = pairs_within(distinct, radius, threads=threads, progress=progress, limits=limits)
     roots = _roots(len(distinct), pairs)[place.reshape(-1)]
     order = np.argsort(roots, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(roots[order])) + 1)

@@ -19,6 +19,7 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
 from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.requests import (
     Requests,
     check_count,
@@ -242,9 +243,17 @@ class Store:
             return False
         return self.get([wanted])[0] is not None
 
-    def count(self, filter: Filter | None = None) -> int:
-        """Return the number of items, or of those that pass a filter."""
-        return self._engine.count(filter)
+    def count(self, filter: Filter | None = None, *, limits: Limits | None = None) -> int:
+        """Return the number of items, or of those that pass a filter.
+
+        Args:
+            filter: as in `search`.
+            limits: bounds on the work; every item whose payload is looked at is a row.
+
+        Raises:
+            LimitError: the work reached one of its limits.
+        """
+        return self._engine.count(filter, _checked(limits))
 
     def put(self, items: Iterable[Item]) -> int:
         """Put items, in place of those with the same ids: all of them are then on disk, or none.
@@ -321,25 +330,35 @@ class Store:
         with self._engine.write():
             yield
 
-    def get(self, ids: Iterable[Id] | NDArray[Any]) -> list[Item | None]:
+    def get(self, ids: Iterable[Id] | NDArray[Any], *, limits: Limits | None = None) -> list[Item | None]:
         """Return the items of these ids, None for those that are not there.
 
+        Args:
+            ids: strings or integers.
+            limits: bounds on the work; bytes are counted before they are read.
+
         Raises:
             CorruptFileError: an item is damaged.
+            LimitError: the work reached one of its limits.
         """
-        return self._engine.get(check_ids(ids))
+        return self._engine.get(check_ids(ids), _checked(limits))
 
-    def payloads(self, ids: Iterable[Id] | NDArray[Any]) -> list[Any]:
+    def payloads(self, ids: Iterable[Id] | NDArray[Any], *, limits: Limits | None = None) -> list[Any]:
         """Return the payloads of these ids, such as those of hits; None where there is no payload or no item."""
-        return [None if item is None else item.payload for item in self.get(ids)]
+        return [None if item is None else item.payload for item in self.get(ids, limits=limits)]
 
-    def scan(self, filter: Filter | None = None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None = None, *, limits: Limits | None = None) -> Iterator[Item]:
         """Yield all items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
 
+        Args:
+            filter: as in `search`.
+            limits: bounds on the work, until the last item is taken; bytes are counted before they are read.
+
         Raises:
             CorruptFileError: an item is damaged.
+            LimitError: the work reached one of its limits.
         """
-        return self._engine.scan(filter)
+        return self._engine.scan(filter, _checked(limits))
 
     def search(
         self,
@@ -352,6 +371,7 @@ class Store:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
 
@@ -371,6 +391,7 @@ class Store:
             rerank: so many of the hits (after `limit`), the closest by embedding.
             embedding: of the query, (n_dims,), for `rerank`; that of the encoder by default.
             cost: if True, the result's `cost` says how much work the query took.
+            limits: bounds on the work.
 
         Returns:
             The hits; those at one distance are in the order of integer ids, then in that in which they were first
@@ -378,6 +399,7 @@ class Store:
 
         Raises:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
+            LimitError: the search reached one of its limits.
         """
         if query is not None:
             code, embedding = self._encode_one(query, code, embedding, rerank, instead="search_batch")
@@ -392,6 +414,7 @@ class Store:
             limit=limit,
             rerank=rerank,
             embedding=embedding,
+            limits=limits,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -407,6 +430,7 @@ class Store:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find every item within `radius` bits of each of a batch of queries; see `search`.
 
@@ -420,12 +444,13 @@ class Store:
             embedding: of the queries, (queries, n_dims), for `rerank`; those of the encoder by default.
             threads: the queries are shared among so many threads.
             cost: if True, the result's `costs` say how much work each query took.
+            limits: bounds on the work of all queries together.
 
         Raises:
             As `search`.
         """
         wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="search")
-        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
+        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
     def nearest(
@@ -438,6 +463,7 @@ class Store:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`.
 
@@ -457,6 +483,7 @@ class Store:
             k,
             rerank=rerank,
             embedding=one_embedding(embedding),
+            limits=limits,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -471,10 +498,11 @@ class Store:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`."""
         wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
     def probe(
@@ -490,6 +518,7 @@ class Store:
         embedding: ArrayLike | None = None,
         comparisons: int | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
 
@@ -513,6 +542,7 @@ class Store:
             embedding: as in `search`.
             comparisons: most items whose embeddings are compared; all hits by default.
             cost: as in `search`.
+            limits: as in `search`.
 
         Raises:
             As `search`.
@@ -533,6 +563,7 @@ class Store:
             rerank=rerank,
             embedding=vectors,
             comparisons=comparisons,
+            limits=limits,
         )
         return self._engine.find_one(request, filter, cost=cost)
 
@@ -550,6 +581,7 @@ class Store:
         comparisons: int | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Search approximately for a batch of queries, with a budget for each; see `probe` and `search_batch`."""
         if (queries is None) == (logits is None):
@@ -567,6 +599,7 @@ class Store:
             rerank=rerank,
             embedding=embedding,
             comparisons=comparisons,
+            limits=limits,
         )
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
@@ -587,22 +620,36 @@ class Store:
         return self._engine.sample_ids(check_count(n, name="n"), seed)
 
     def near_duplicates(
-        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+        self,
+        radius: int | None = None,
+        *,
+        threads: int = 1,
+        progress: Progress | None = None,
+        limits: Limits | None = None,
     ) -> Iterator[Pair]:
         """Yield all pairs of items within `radius` bits of each other, each once, in the order of `a`.
 
         Items that are changed during the iteration are seen as they were or as they are. `progress` is called with
-        items done and all items.
+        items done and all items. With `limits`, rows and hits are those of the searches for each item: an item finds
+        itself, and both items of a pair find each other.
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        return self._engine.pairs(within, threads=threads, progress=progress)
+        return self._engine.pairs(within, threads=threads, progress=progress, limits=_checked(limits))
 
     def duplicate_groups(
-        self, radius: int | None = None, *, threads: int = 1, progress: Progress | None = None
+        self,
+        radius: int | None = None,
+        *,
+        threads: int = 1,
+        progress: Progress | None = None,
+        limits: Limits | None = None,
     ) -> list[list[Id]]:
-        """Return groups of two or more items that are connected by steps of at most `radius` bits."""
+        """Return groups of two or more items that are connected by steps of at most `radius` bits.
+
+        With `limits`, rows and hits are counted as by `near_duplicates`, for each different code once.
+        """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        return self._engine.groups(within, threads=threads, progress=progress)
+        return self._engine.groups(within, threads=threads, progress=progress, limits=_checked(limits))
 
     def compact(self) -> None:
         """Save the index as one piece, and give the space of deleted items back to the disk.
@@ -644,3 +691,9 @@ class Store:
     def _own_embedding(self, logits: NDArray[np.float32], rerank: int | None) -> NDArray[Any] | None:
         """Return the encoder's embeddings of queries, if hits are to be re-ranked by them."""
         return None if rerank is None or self.embeddings is None else embeddings_of(logits, self.embeddings)
+
+
+def _checked(limits: Limits | None) -> Limits | None:
+    if limits is not None:
+        check_limits(limits)
+    return limits

@@ -21,6 +21,7 @@ from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputErro
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
@@ -178,7 +179,7 @@ class PostgresEngine:
             raise FileError(f"{self.address} has lost its encoder; restore the database from a copy, or pass codes")
         return open_encoder(folder)
 
-    def count(self, filter: Filter | None) -> int:
+    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
             return self._read(read_n_items)
@@ -186,7 +187,7 @@ class PostgresEngine:
         sql = f"SELECT count(*) FROM items WHERE {condition}"
         return int(self._read(lambda connection: connection.execute(sql, parameters).fetchall())[0][0])
 
-    def get(self, ids: list[Id]) -> list[Item | None]:
+    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
         rows = [id for id in ids if is_direct(id)]
         names = [name_of(id) for id in ids if not is_direct(id)]
@@ -201,7 +202,7 @@ class PostgresEngine:
         found = {item.id: item for item in (item_of(record, self.settings) for record in records)}
         return [found.get(id) for id in ids]
 
-    def scan(self, filter: Filter | None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         self.check_open()
         condition, parameters = where(filter or {}, 1)
@@ -330,19 +331,23 @@ class PostgresEngine:
                 return found
         return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
 
-    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+    def pairs(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         index = self._read_snapshot(self._index_of)
-        for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress):
+        for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress, limits=limits):
             ids = self._ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
                 if row_a in ids and row_b in ids:
                     yield Pair(ids[row_a], ids[row_b], distance)
 
-    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+    def groups(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
         index = self._read_snapshot(self._index_of)
-        groups = close_groups(index, radius, threads=threads, progress=progress)
+        groups = close_groups(index, radius, threads=threads, progress=progress, limits=limits)
         if not groups:
             return []
         ids = self._ids_of(np.concatenate(groups))

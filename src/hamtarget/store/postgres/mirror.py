@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
 from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import (
     Request,
@@ -116,10 +117,13 @@ class Mirror:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find every item within `radius` bits of a code, nearest first; see `Store.search`."""
         wanted = one_code(code, self._requests.n_bits, instead="search_batch")
-        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding))
+        request = self._requests.search(
+            wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding), limits=limits
+        )
         return self._find_one(request, cost=cost)
 
     def search_batch(
@@ -132,10 +136,11 @@ class Mirror:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find every item within `radius` bits of each of a batch of codes; see `Store.search_batch`."""
         wanted = many_codes(codes, self._requests.n_bits, instead="search")
-        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding)
+        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
         return self._find_batch(request, threads=threads, cost=cost)
 
     def nearest(
@@ -146,10 +151,11 @@ class Mirror:
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Find the `k` nearest items exactly; see `Store.nearest`."""
         wanted = one_code(code, self._requests.n_bits, instead="nearest_batch")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding))
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding), limits=limits)
         return self._find_one(request, cost=cost)
 
     def nearest_batch(
@@ -161,10 +167,11 @@ class Mirror:
         embedding: ArrayLike | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Find the `k` nearest items of each of a batch of codes; see `Store.nearest_batch`."""
         wanted = many_codes(codes, self._requests.n_bits, instead="nearest")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding)
+        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
         return self._find_batch(request, threads=threads, cost=cost)
 
     def probe(
@@ -178,6 +185,7 @@ class Mirror:
         embedding: ArrayLike | None = None,
         comparisons: int | None = None,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> Hits:
         """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`."""
         request = self._requests.probe(
@@ -188,6 +196,7 @@ class Mirror:
             rerank=rerank,
             embedding=one_embedding(embedding),
             comparisons=comparisons,
+            limits=limits,
         )
         return self._find_one(request, cost=cost)
 
@@ -203,6 +212,7 @@ class Mirror:
         comparisons: int | None = None,
         threads: int = 1,
         cost: bool = False,
+        limits: Limits | None = None,
     ) -> BatchHits:
         """Search approximately for a batch of queries; see `MultiIndex.probe_batch`."""
         request = self._requests.probe(
@@ -213,6 +223,7 @@ class Mirror:
             rerank=rerank,
             embedding=embedding,
             comparisons=comparisons,
+            limits=limits,
         )
         return self._find_batch(request, threads=threads, cost=cost)
 

@@ -21,6 +21,7 @@ from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputErro
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
@@ -29,6 +30,7 @@ from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
 from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
 from hamtarget.store.sqlite.database import (
@@ -164,7 +166,8 @@ class FolderEngine:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
-        if not filter:
+        # A name that is not known yet makes the search run twice, which limits would count.
+        if not filter and (request.limits is None or not live.has_names):
             version = live.version
             hits = live.index.find_one_named(request, live.names, cost=cost)
             if hits is not None and live.version == version and not version & 1:
@@ -340,20 +343,27 @@ class FolderEngine:
         """Open the encoder that was saved with the store."""
         return open_encoder(self.path / ENCODER_NAME)
 
-    def count(self, filter: Filter | None) -> int:
+    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
             return len(self.index)
-        return self.read(lambda connection, _: count_items(connection, filter))
 
-    def get(self, ids: list[Id]) -> list[Item | None]:
+        def count_passing(connection: sqlite3.Connection, index: MultiIndex) -> int:
+            if limits is not None:
+                limits.take(rows=len(index))
+            with bounded(connection, limits):
+                return count_items(connection, filter)
+
+        return self.read(count_passing)
+
+    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
-        return self.read(lambda connection, _: get_items(connection, ids, self.settings.embeddings))
+        return self.read(lambda connection, _: get_items(connection, ids, self.settings.embeddings, limits))
 
-    def scan(self, filter: Filter | None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         with self.reading() as connection:
-            yield from scan_items(connection, filter, self.settings.embeddings)
+            yield from scan_items(connection, filter, self.settings.embeddings, limits)
 
     def sample_codes(self, n: int, seed: int) -> Codes:
         """Return codes of `n` items drawn at random, or of all."""
@@ -364,17 +374,21 @@ class FolderEngine:
         """Return ids of `n` items drawn at random, or of all."""
         return list(self.ids_of(_drawn(self.index, n, seed)).values())
 
-    def pairs(self, radius: int, *, threads: int, progress: Progress | None) -> Iterator[Pair]:
+    def pairs(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
-        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress):
+        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits):
             ids = self.ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
                 if row_a in ids and row_b in ids:
                     yield Pair(ids[row_a], ids[row_b], distance)
 
-    def groups(self, radius: int, *, threads: int, progress: Progress | None) -> list[list[Id]]:
+    def groups(
+        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
+    ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
-        groups = close_groups(self.index, radius, threads=threads, progress=progress)
+        groups = close_groups(self.index, radius, threads=threads, progress=progress, limits=limits)
         return [ids for group in groups if len(ids := list(self.ids_of(group).values())) > 1]
 
     def verify(self, *, progress: Progress | None) -> StoreReport:

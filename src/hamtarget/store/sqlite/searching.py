@@ -11,6 +11,7 @@ from hamtarget.filters import Filter
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs
+from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import look_up
 
@@ -31,7 +32,8 @@ def find_passing(
     """Return the hits of a request that pass a filter; what finding the passing rows took is counted as well."""
     look = _look_for_nearest if request.is_nearest else _look
     took = _no_costs(len(request.codes))
-    rows = look(connection, index, filter, _unranked(request), took)
+    with bounded(connection, request.limits):
+        rows = look(connection, index, filter, _unranked(request), took)
     hits = index.find_batch(request._replace(ids=rows), threads=threads, cost=cost)
     return hits if hits.costs is None else hits.with_costs(hits.costs + took)
 
@@ -48,10 +50,10 @@ def _look(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, req
         _count(took, slice(start, start + len(found)), found)
         rows = np.union1d(rows, found.rows)
         if _LOOK_UP_COST * len(rows) >= len(index):
-            return _passing(connection, filter)
+            return _passing(connection, index, filter, request)
         start += size
         size = max(1, min(2 * size, size * _MOST_HITS // max(1, len(found.rows))))
-    return _passing_of(connection, rows, filter)
+    return _passing_of(connection, rows, filter, request)
 
 
 def _look_for_nearest(
@@ -66,12 +68,12 @@ def _look_for_nearest(
         rows = np.unique(hits.rows)
         if _LOOK_UP_COST * len(rows) >= len(index):
             break
-        passing = _passing_of(connection, rows, filter)
+        passing = _passing_of(connection, rows, filter, request)
         before = np.concatenate(([0], np.cumsum(np.isin(hits.rows, passing))))
         if bool((np.diff(before[hits.offsets]) >= wanted).all()):
             return passing
         n_looked_at *= _FACTOR
-    return _passing(connection, filter)
+    return _passing(connection, index, filter, request)
 
 
 def _no_costs(n_queries: int) -> Costs:
@@ -90,20 +92,30 @@ def _count(took: Costs, queries: slice, hits: BatchHits) -> None:
 def _unranked(request: Request) -> Request:
     """Return the request for all rows that are looked at before some of them are chosen, by the limit among others."""
     limit = request.limit if request.is_nearest else None
-    return request._replace(limit=limit, rerank=0, embedding=None, comparisons=None)
+    # What is found here are no hits of the request yet.
+    limits = None if request.limits is None else request.limits.without_hits()
+    return request._replace(limit=limit, rerank=0, embedding=None, comparisons=None, limits=limits)
 
 
-def _passing(connection: sqlite3.Connection, filter: Filter) -> Rows:
+def _passing(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request) -> Rows:
     """Return all rows that pass, ascending."""
     condition, parameters = where(filter)
+    _take_rows(request, len(index))
     rows = connection.execute(f"SELECT row FROM items WHERE {condition} ORDER BY row", parameters)
     return np.fromiter((row for (row,) in rows), np.int64)
 
 
-def _passing_of(connection: sqlite3.Connection, rows: Rows, filter: Filter) -> Rows:
+def _passing_of(connection: sqlite3.Connection, rows: Rows, filter: Filter, request: Request) -> Rows:
     """Return those of the rows that pass, ascending."""
     condition, parameters = where(filter)
+    _take_rows(request, len(rows))
     passing = look_up(
         connection, f"SELECT row FROM items WHERE row IN ({{}}) AND {condition}", rows.tolist(), parameters
     )
     return np.unique(np.fromiter((row for (row,) in passing), np.int64))
+
+
+def _take_rows(request: Request, n_rows: int) -> None:
+    """Count rows whose payloads the filter looks at."""
+    if request.limits is not None:
+        request.limits.take(rows=n_rows)

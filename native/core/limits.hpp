@@ -1,0 +1,153 @@
+// Bounds on the work of one request, shared by all threads that do it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace hamtarget {
+
+// Work ended because it reached one of its limits.
+struct LimitReached : std::runtime_error {
+    LimitReached(const char* limit_, const std::string& text) : std::runtime_error(text), limit(limit_) {}
+
+    const char* limit;  // "seconds", "rows", "hits", "bytes" or "cancelled"
+};
+
+// A deadline, and how much may be read and found. The clock starts when it is made. Any number of threads take from the
+// same limits at the same time.
+class Limits {
+  public:
+    static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max() / 2;
+
+    // Infinity stands for no deadline.
+    Limits(double seconds, std::uint64_t rows, std::uint64_t hits, std::uint64_t bytes)
+        : start_(Clock::now()),
+          seconds_(seconds),
+          rows_{"rows", "rows to read", rows},
+          hits_{"hits", "hits", hits},
+          bytes_{"bytes", "bytes to read", bytes} {}
+
+    // The same limits, which must outlive these, but for hits: for searches whose hits are not those of the request.
+    explicit Limits(Limits* all_but_hits) : Limits(kForever, kUnlimited, kUnlimited, kUnlimited) {
+        all_but_hits_ = all_but_hits;
+    }
+
+    Limits(const Limits&) = delete;
+    Limits& operator=(const Limits&) = delete;
+
+    static constexpr double kForever = std::numeric_limits<double>::infinity();
+
+    // Let all work under these limits end soon.
+    void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+    bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+    double seconds_left() const {
+        if (all_but_hits_) return all_but_hits_->seconds_left();
+        return seconds_ - std::chrono::duration<double>(Clock::now() - start_).count();
+    }
+
+    // Throw LimitReached if the time is over, or the work was cancelled.
+    void check() const {
+        if (all_but_hits_) all_but_hits_->check();
+        if (is_cancelled()) throw LimitReached("cancelled", "the work was cancelled before it was done");
+        if (seconds_ < kForever && seconds_left() <= 0)
+            throw LimitReached("seconds", "the work was not done after " + in_words(seconds_) +
+                                              " seconds; ask for less, or allow more seconds");
+    }
+
+    // Count what was, or is about to be, read or found. Throw LimitReached if it is more than allowed.
+    void take(std::uint64_t rows, std::uint64_t hits, std::uint64_t bytes = 0) {
+        if (all_but_hits_) return all_but_hits_->take(rows, 0, bytes);
+        if (rows) rows_.take(rows);
+        if (hits) hits_.take(hits);
+        if (bytes) bytes_.take(bytes);
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    struct Counter {
+        const char* limit;
+        const char* noun;
+        std::uint64_t most;
+        std::atomic<std::uint64_t> taken{0};
+
+        void take(std::uint64_t count) {
+            // Nothing that is counted comes near 2^62, so that the sum stays far from its end.
+            const std::uint64_t before = taken.fetch_add(std::min(count, kUnlimited / 2), std::memory_order_relaxed);
+            if (before > kUnlimited) taken.store(kUnlimited, std::memory_order_relaxed);
+            if (before > most || count > most - before)
+                throw LimitReached(limit, "the work needs more than " + std::to_string(most) + " " + noun +
+                                              "; ask for less, or allow more " + limit);
+        }
+    };
+
+    static std::string in_words(double seconds) {
+        std::string text = std::to_string(seconds);
+        text.erase(text.find_last_not_of('0') + 1);
+        if (text.back() == '.') text.pop_back();
+        return text;
+    }
+
+    const Clock::time_point start_;
+    const double seconds_;
+    std::atomic<bool> cancelled_{false};
+    Counter rows_, hits_, bytes_;
+    Limits* all_but_hits_ = nullptr;
+};
+
+// The work of one thread under the limits of a request, if it has any. It is counted here first, and with the limits
+// every few thousand rows: several threads would be in each other's way otherwise.
+class Work {
+  public:
+    explicit Work(Limits* limits) : limits_(limits) {}
+
+    // Count rows that are about to be read.
+    void read_rows(std::size_t count) {
+        if (limits_) [[unlikely]] add(count, 0, count);
+    }
+    // Count hits.
+    void find_hits(std::size_t count) {
+        if (limits_) [[unlikely]] add(0, count, count);
+    }
+    // Count other work, in about the time that reading a row takes in a scan.
+    void spend(std::size_t steps) {
+        if (limits_) [[unlikely]] add(0, 0, steps);
+    }
+
+    // Tell the limits what was counted. Throw LimitReached if that is too much, or the time is over.
+    void settle() {
+        if (limits_) [[unlikely]] tell();
+    }
+
+  private:
+    // Apart from the loops of a search without limits, which are to stay as short as they are.
+    [[gnu::noinline, gnu::cold]] void add(std::size_t rows, std::size_t hits, std::size_t steps) {
+        rows_ += rows;
+        hits_ += hits;
+        if ((steps_ += steps) >= kStepsBetweenChecks) tell();
+    }
+
+    [[gnu::noinline, gnu::cold]] void tell() {
+        steps_ = 0;
+        const std::size_t rows = rows_, hits = hits_;
+        rows_ = hits_ = 0;
+        limits_->take(rows, hits);
+        limits_->check();
+    }
+
+    // About 2 microseconds. Looking at the clock takes a fiftieth of it.
+    static constexpr std::size_t kStepsBetweenChecks = 8192;
+
+    Limits* limits_;
+    std::size_t steps_ = 0, rows_ = 0, hits_ = 0;
+};
+
+}  // namespace hamtarget
