@@ -48,64 +48,99 @@ class HitSorter {
   public:
     // Return the hits in order, where they were or in memory of the sorter. None is farther than `farthest`.
     std::span<Hit> sort(Growing<Hit>& hits, Distance farthest, const HitOrder& order, Work& work) {
-        work.spend(hits.size());
         const std::size_t count = hits.size();
         if (count < 2) return {hits.data(), count};
-        if (!rows_order(hits, order)) {
-            std::sort(hits.data(), hits.data() + count, order);
+        if (!rows_order(hits, order, work)) {
+            work.in_order(order, [&](const auto& less) { std::sort(hits.data(), hits.data() + count, less); });
             return {hits.data(), count};
         }
         // Both have room for one more than there are: see by_distance.
         hits.reserve(count + 1);
         if (room_.size() < count + 1) room_.resize(count + 1);
-        find_runs(hits);
+        find_runs(hits, work);
         Hit* const by_row = merge_runs(hits.data(), room_.data(), ends_,
-                                       [](const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
-                                           merge_two(left, middle, end, to, row_key);
+                                       [&](const Hit* left, const Hit* middle, const Hit* end, Hit* to) {
+                                           merge(left, middle, end, to, work);
                                        });
         Hit* const to = by_row == hits.data() ? room_.data() : hits.data();
-        by_distance(by_row, to, count, farthest);
+        by_distance(by_row, to, count, farthest, work);
         return {to, count};
     }
 
   private:
     // Tell whether the order of rows is that of ids, as in a single segment.
-    static bool rows_order(const Growing<Hit>& hits, const HitOrder& order) {
+    static bool rows_order(const Growing<Hit>& hits, const HitOrder& order, Work& work) {
         if (!order.is_sorted(part_of(hits[0]))) return false;
         if (order.n_parts() == 1) return true;
         std::uint64_t differing = 0;
-        for (std::size_t i = 1; i < hits.size(); ++i) differing |= raw(hits[i]) ^ raw(hits[0]);
+        work.in_blocks(hits.size(), [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) differing |= raw(hits[i]) ^ raw(hits[0]);
+        });
         return part_of(Hit{differing}) == 0;
     }
 
     static std::uint64_t row_key(Hit hit) { return raw(hit) & 0xFFFFFFFFFFFF; }
 
     // Hits come in ascending runs of rows, one for each bucket that was read.
-    void find_runs(const Growing<Hit>& hits) {
+    void find_runs(const Growing<Hit>& hits, Work& work) {
         ends_.clear();
-        for (std::size_t i = 1; i < hits.size(); ++i)
-            if (row_key(hits[i]) < row_key(hits[i - 1])) ends_.push_back(static_cast<std::uint32_t>(i));
+        work.in_blocks(hits.size(), [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = std::max<std::size_t>(first, 1); i < last; ++i)
+                if (row_key(hits[i]) < row_key(hits[i - 1])) ends_.push_back(static_cast<std::uint32_t>(i));
+        });
         ends_.push_back(static_cast<std::uint32_t>(hits.size()));
+    }
+
+    // Merge two runs; under limits, in pieces that take well below a millisecond.
+    static void merge(const Hit* left, const Hit* middle, const Hit* end, Hit* to, Work& work) {
+        const Hit* right = middle;
+        if (work.is_limited()) {
+            constexpr std::ptrdiff_t kPiece = 65536;
+            const auto before = [](Hit one, Hit other) { return row_key(one) < row_key(other); };
+            while (middle - left > kPiece || end - right > kPiece) {
+                const Hit* left_stop = std::min(left + kPiece, middle);
+                const Hit* right_stop = std::min(right + kPiece, end);
+                // The piece ends with the smaller of both ends: what follows in the other run is larger.
+                if (left_stop > left && right_stop > right) {
+                    if (before(left_stop[-1], right_stop[-1]))
+                        right_stop = std::lower_bound(right, right_stop, left_stop[-1], before);
+                    else
+                        left_stop = std::lower_bound(left, left_stop, right_stop[-1], before);
+                }
+                merge_two(left, left_stop, right, right_stop, to, row_key);
+                to += (left_stop - left) + (right_stop - right);
+                left = left_stop, right = right_stop;
+                work.settle();
+            }
+            work.spend(static_cast<std::size_t>((middle - left) + (end - right)));
+        }
+        merge_two(left, middle, right, end, to, row_key);
     }
 
     // Sort by distance, which is a small number. If there are few distances, one pass for each is fastest: it needs
     // neither counts nor branches. If there are many, counting them gives every hit its place.
-    void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest) {
+    void by_distance(const Hit* from, Hit* to, std::size_t count, Distance farthest, Work& work) {
         constexpr Distance kFew = 6;
         if (farthest <= kFew) {
             // A hit at another distance is overwritten by the next one. The last such hit lies past the end.
             std::size_t kept = 0;
             for (unsigned distance = 0; distance <= farthest; ++distance)
-                for (std::size_t i = 0; i < count; ++i) {
-                    to[kept] = from[i];
-                    kept += distance_of(from[i]) == distance;
-                }
+                work.in_blocks(count, [&](std::size_t first, std::size_t last) {
+                    for (std::size_t i = first; i < last; ++i) {
+                        to[kept] = from[i];
+                        kept += distance_of(from[i]) == distance;
+                    }
+                });
             return;
         }
         starts_.assign(farthest + 2u, 0);
-        for (std::size_t i = 0; i < count; ++i) ++starts_[distance_of(from[i]) + 1u];
+        work.in_blocks(count, [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) ++starts_[distance_of(from[i]) + 1u];
+        });
         for (std::size_t d = 1; d < starts_.size(); ++d) starts_[d] += starts_[d - 1];
-        for (std::size_t i = 0; i < count; ++i) to[starts_[distance_of(from[i])]++] = from[i];
+        work.in_blocks(count, [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) to[starts_[distance_of(from[i])]++] = from[i];
+        });
     }
 
     std::vector<Hit> room_;
@@ -138,7 +173,7 @@ class FirstHits {
     // Return the hits. Without a limit, more may be written here directly.
     Growing<Hit>& all() { return hits_; }
 
-    void offer(Hit hit, const HitOrder& order) {
+    void offer(Hit hit, const HitOrder& order, Work& work) {
         if (limit_ == kNoLimit) {
             hits_.push(hit);
             return;
@@ -149,20 +184,22 @@ class FirstHits {
         ++within_bound_;
         while (within_bound_ - counts_[bound_] >= limit_) within_bound_ -= counts_[bound_--];
         // Hits that came before the bound shrank are dropped now and then, which takes constant time a hit.
-        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order);
+        if (hits_.size() >= kSlack && hits_.size() / 4 >= limit_) cut(order, work);
     }
 
     // Return the hits in order. They are valid until anything is done with this or with the sorter.
     std::span<Hit> sorted(HitSorter& sorter, const HitOrder& order, Work& work) {
-        if (limit_ != kNoLimit && hits_.size() > limit_) cut(order);
+        if (limit_ != kNoLimit && hits_.size() > limit_) cut(order, work);
         return sorter.sort(hits_, bound_, order, work);
     }
 
   private:
     static constexpr std::size_t kSlack = 256;
 
-    void cut(const HitOrder& order) {
-        std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), order);
+    void cut(const HitOrder& order, Work& work) {
+        work.in_order(order, [&](const auto& less) {
+            std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), less);
+        });
         hits_.shrink(limit_);
         within_bound_ = limit_;
         std::fill(counts_.begin(), counts_.end(), 0);

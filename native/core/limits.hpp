@@ -65,9 +65,9 @@ class Limits {
     // Count what was, or is about to be, read or found. Throw LimitReached if it is more than allowed.
     void take(std::uint64_t rows, std::uint64_t hits, std::uint64_t bytes = 0) {
         if (all_but_hits_) return all_but_hits_->take(rows, 0, bytes);
-        if (rows) rows_.take(rows);
-        if (hits) hits_.take(hits);
-        if (bytes) bytes_.take(bytes);
+        rows_.take(rows);
+        hits_.take(hits);
+        bytes_.take(bytes);
     }
 
   private:
@@ -79,10 +79,11 @@ class Limits {
         std::uint64_t most;
         std::atomic<std::uint64_t> taken{0};
 
+        // Taking nothing throws as well if too much has been taken before: so all threads of a search end soon.
         void take(std::uint64_t count) {
-            // Nothing that is counted comes near 2^62, so that the sum stays far from its end.
-            const std::uint64_t before = taken.fetch_add(std::min(count, kUnlimited / 2), std::memory_order_relaxed);
-            if (before > kUnlimited) taken.store(kUnlimited, std::memory_order_relaxed);
+            const std::uint64_t before = count ? taken.fetch_add(count) : taken.load(std::memory_order_relaxed);
+            // A caller may count as much as it likes; the sum must not begin again at 0.
+            if (before > kUnlimited || count > kUnlimited) taken.store(kUnlimited);
             if (before > most || count > most - before)
                 throw LimitReached(limit, "the work needs more than " + std::to_string(most) + " " + noun +
                                               "; ask for less, or allow more " + limit);
@@ -126,6 +127,32 @@ class Work {
     void settle() {
         if (limits_) [[unlikely]] tell();
     }
+
+    // Call on_block(first, last) for all of `count` elements: at once, or, under limits, in blocks that take well below a
+    // millisecond.
+    template <class OnBlock>
+    void in_blocks(std::size_t count, OnBlock on_block) {
+        if (!limits_) [[likely]]
+            return on_block(std::size_t{0}, count);
+        constexpr std::size_t kBlock = 16 * kStepsBetweenChecks;
+        for (std::size_t first = 0; first < count; first += kBlock) {
+            settle();
+            on_block(first, std::min(first + kBlock, count));
+        }
+    }
+
+    // Call sort(order), where the order ends the sorting if there are limits and one of them is reached.
+    template <class Order, class Sort>
+    void in_order(const Order& order, Sort sort) {
+        if (!limits_) [[likely]]
+            return sort(order);
+        sort([&](const auto& left, const auto& right) {
+            spend(1);
+            return order(left, right);
+        });
+    }
+
+    bool is_limited() const { return limits_ != nullptr; }
 
   private:
     // Apart from the loops of a search without limits, which are to stay as short as they are.

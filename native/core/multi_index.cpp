@@ -50,22 +50,6 @@ namespace {
 // A segment is merged with those that follow unless it is this many times larger.
 constexpr std::size_t kMergeRatio = 3;
 
-// Return the first row, from `row` on, whose id is not below `id`. Near rows are found in few steps (exponential
-// search), so that a long ascending list of ids takes one pass.
-std::size_t lower_row(const Segment& segment, Id id, std::size_t row) {
-    std::size_t step = 1, low = row;
-    while (low + step <= segment.n_rows && segment.ids[row_number(low + step - 1)] < id) low += step, step *= 2;
-    std::size_t high = std::min(low + step - 1, segment.n_rows);
-    while (low < high) {
-        const std::size_t middle = (low + high) / 2;
-        if (segment.ids[row_number(middle)] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 // Call found(place in the list, row) for each live row of the part whose id is in the list.
 template <class Found>
 void match_ids(const Part& part, const IdList& list, Found found) {

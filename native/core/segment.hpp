@@ -180,6 +180,22 @@ struct Segment {
     }
 };
 
+// Return the first row, from `row` on, whose id is not below `id`. Near rows are found in few steps (exponential
+// search), so that a long ascending list of ids takes one pass.
+inline std::size_t lower_row(const Segment& segment, Id id, std::size_t row) {
+    std::size_t step = 1, low = row;
+    while (low + step <= segment.n_rows && segment.ids[row_number(low + step - 1)] < id) low += step, step *= 2;
+    std::size_t high = std::min(low + step - 1, segment.n_rows);
+    while (low < high) {
+        const std::size_t middle = (low + high) / 2;
+        if (segment.ids[row_number(middle)] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 // Rows that somebody else owns.
 struct RowsView {
     Codes codes{};

@@ -136,7 +136,7 @@ std::size_t filter_rows_by_within(const RowFilter& filter, const RowRun* runs, s
 
 [[maybe_unused]] void merge_rows_one_by_one(const RowNumber* left, const RowNumber* middle, const RowNumber* end,
                                             RowNumber* to) {
-    merge_two(left, middle, end, to, [](RowNumber row) __attribute__((always_inline)) { return raw(row); });
+    merge_two(left, middle, middle, end, to, [](RowNumber row) __attribute__((always_inline)) { return raw(row); });
 }
 
 [[maybe_unused]] void write_rows_one_by_one(const RowNumber* rows, std::size_t count, Id base, Distance distance,

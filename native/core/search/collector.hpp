@@ -51,7 +51,7 @@ class Collector {
     void emit(std::size_t p, RowNumber row, Distance distance, std::size_t q) {
         const Part& part = manifest_.parts[p];
         if (!allows(part, row)) return;
-        found_[q].offer(hit_of(distance, p, row), order_);
+        found_[q].offer(hit_of(distance, p, row), order_, work_);
     }
 
     // Add what is in the lists to the other hits of the query.
@@ -114,14 +114,16 @@ class Collector {
     }
 
     void write(std::span<const Hit> hits, Id* ids, Distance* distances) const {
-        const std::size_t count = hits.size();
-        for (std::size_t i = 0; i < count; ++i) distances[i] = distance_of(hits[i]);
-        if (manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive()) {
-            const Id base = manifest_.parts[0].segment->ids.base();
-            for (std::size_t i = 0; i < count; ++i) ids[i] = base + static_cast<Id>(raw(row_of(hits[i])));
-        } else {
-            for (std::size_t i = 0; i < count; ++i) ids[i] = order_.id(hits[i]);
-        }
+        const bool is_consecutive = manifest_.parts.size() == 1 && manifest_.parts[0].segment->ids.is_consecutive();
+        work_.in_blocks(hits.size(), [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) distances[i] = distance_of(hits[i]);
+            if (is_consecutive) {
+                const Id base = manifest_.parts[0].segment->ids.base();
+                for (std::size_t i = first; i < last; ++i) ids[i] = base + static_cast<Id>(raw(row_of(hits[i])));
+            } else {
+                for (std::size_t i = first; i < last; ++i) ids[i] = order_.id(hits[i]);
+            }
+        });
     }
 
     const CodeKernel& kernel_;

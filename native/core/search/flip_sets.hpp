@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../../kernels/codes.hpp"
+#include "../limits.hpp"
 
 namespace hamtarget {
 
@@ -63,7 +64,8 @@ class FlipSets {
 
     // Write every set that costs at most `cost` to the start of `sets`, in no order, and return their number. Return 0
     // if there would be more than `most`.
-    std::size_t within(FlipCost cost, std::size_t most, std::vector<FlipSet>& sets) const {
+    std::size_t within(FlipCost cost, std::size_t most, std::vector<FlipSet>& sets,
+                       Work& work) const {
         const FlipSet last{(std::uint64_t{cost} + 1) << kCostShift};
         constexpr std::uint64_t kFlips = (1u << kFlipsBits) - 1;
         if (sets.empty()) sets.resize(64);
@@ -78,6 +80,7 @@ class FlipSets {
             if (sets.size() < 2 * count) sets.resize(4 * count);
             FlipSet* const list = sets.data();
             const std::size_t before = count;
+            work.spend(before);
             for (std::size_t k = 0; k < before; ++k) {
                 const FlipSet more{raw(list[k]) + raw(bit)};
                 list[count] = more;

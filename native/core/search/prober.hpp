@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -185,7 +186,7 @@ class Prober {
             buckets_.clear();
             bool complete = true;
             for (std::size_t t = 0; t < n_tables_ && complete; ++t) {
-                n_sets_[t] = tables_[t].sets.within(limit, tables_[t].n_listed + most, sets_);
+                n_sets_[t] = tables_[t].sets.within(limit, tables_[t].n_listed + most, sets_, work_);
                 complete = n_sets_[t] > 0;
                 price += look_up(t, first, n_sets_[t]);
             }
@@ -204,15 +205,17 @@ class Prober {
         const std::size_t before = buckets_.size();
         buckets_.extend(count);
         std::size_t kept = before, price = 0;
-        for (std::size_t i = 0; i < count; ++i) 
-            __builtin_prefetch(table.offsets + raw(flipped(own, flipped_bits(sets_[i]))));
-        for (std::size_t i = 0; i < count; ++i) {
-            if (cost_of(sets_[i]) < first) continue;
-            const Span span = table.bucket(flipped(own, flipped_bits(sets_[i])));
-            const Bucket bucket{sets_[i], static_cast<std::uint32_t>(t), span};
-            buckets_[kept++] = bucket;
-            price += bucket.price();
-        }
+        work_.in_blocks(count, [&](std::size_t from, std::size_t to) {
+            for (std::size_t i = from; i < to; ++i)
+                __builtin_prefetch(table.offsets + raw(flipped(own, flipped_bits(sets_[i]))));
+            for (std::size_t i = from; i < to; ++i) {
+                if (cost_of(sets_[i]) < first) continue;
+                const Span span = table.bucket(flipped(own, flipped_bits(sets_[i])));
+                const Bucket bucket{sets_[i], static_cast<std::uint32_t>(t), span};
+                buckets_[kept++] = bucket;
+                price += bucket.price();
+            }
+        });
         buckets_.shrink(kept);
         return price;
     }
@@ -239,7 +242,9 @@ class Prober {
             n_cheaper += bin < last;
         }
         last_buckets_.resize(n_last);
-        std::sort(last_buckets_.begin(), last_buckets_.end());
+        work_.in_order(std::less<Bucket>(), [&](const auto& less) {
+            std::sort(last_buckets_.begin(), last_buckets_.end(), less);
+        });
         for (Bucket& bucket : last_buckets_) {
             if (left_ == 0) break;
             bucket.span.stop =
@@ -280,11 +285,22 @@ class Prober {
         if (found_.size() < most) found_.extend(most - found_.size());
         if (chooses_ && distances_.size() < most) distances_.extend(most - distances_.size());
         const RowFilter filter{code_, layout_.n_bytes, request_.radius, chooses_ ? &asymmetric_.tables() : nullptr};
-        n_found_ += kernel_.filter_rows(filter, planned_.data(), planned_.size(), kernel_room_, found_.data() + before,
-                                        distances_.data() + before);
+        for (std::size_t first = 0, last = 0; first < planned_.size(); first = last) {
+            last = work_.is_limited() ? end_of_block(first) : planned_.size();
+            n_found_ += kernel_.filter_rows(filter, planned_.data() + first, last - first, kernel_room_,
+                                            found_.data() + n_found_, distances_.data() + n_found_);
+            work_.settle();
+        }
         planned_.clear();
         if (!is_verified_) limit_rows(before);
         if (!all_allowed) keep_allowed(before);
+    }
+
+    // Return where a block of planned runs ends that begins with `first`: it is read in well below a millisecond.
+    std::size_t end_of_block(std::size_t first) const {
+        std::size_t last = first;
+        for (std::size_t rows = 0; last < planned_.size() && rows < kBlockRows; ++last) rows += planned_[last].count + 64;
+        return last;
     }
 
     // Bring row numbers that came from an unverified file into range, in the hits from `first` on.
@@ -317,7 +333,9 @@ class Prober {
         work_.find_hits(std::min(ranks_ ? nearest_.size() : found_.size(), request_.limit));
         if (ranks_) return finish_ranked(hits);
         if (found_.size() > request_.limit) {
-            std::nth_element(found_.data(), found_.data() + request_.limit, found_.data() + found_.size(), order_);
+            work_.in_order(order_, [&](const auto& less) {
+                std::nth_element(found_.data(), found_.data() + request_.limit, found_.data() + found_.size(), less);
+            });
             found_.shrink(request_.limit);
         }
         if (request_.rerank) {
@@ -327,10 +345,12 @@ class Prober {
             const std::span<const Hit> sorted = sorter_.sort(found_, request_.radius, order_, work_);
             Id* ids = hits.ids.extend(sorted.size());
             Distance* distances = hits.distances.extend(sorted.size());
-            for (std::size_t i = 0; i < sorted.size(); ++i) {
-                ids[i] = order_.id(sorted[i]);
-                distances[i] = distance_of(sorted[i]);
-            }
+            work_.in_blocks(sorted.size(), [&](std::size_t first, std::size_t last) {
+                for (std::size_t i = first; i < last; ++i) {
+                    ids[i] = order_.id(sorted[i]);
+                    distances[i] = distance_of(sorted[i]);
+                }
+            });
         }
         hits.end_query(cost_);
     }
@@ -345,7 +365,7 @@ class Prober {
 
     // Write the hits in the order of their asymmetric distances.
     void finish_ranked(Hits& hits) {
-        std::sort(nearest_.begin(), nearest_.end(), nearer());
+        work_.in_order(nearer(), [&](const auto& less) { std::sort(nearest_.begin(), nearest_.end(), less); });
         const std::size_t count = nearest_.size();
         Id* ids = hits.ids.extend(count);
         Distance* distances = hits.distances.extend(count);
@@ -363,10 +383,12 @@ class Prober {
     void keep_different() {
         seen_.reset(found_.size());
         std::size_t kept = 0;
-        for (std::size_t i = 0; i < found_.size(); ++i) {
-            found_[kept] = found_[i];
-            kept += seen_.add(found_[i]);
-        }
+        work_.in_blocks(found_.size(), [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) {
+                found_[kept] = found_[i];
+                kept += seen_.add(found_[i]);
+            }
+        });
         found_.shrink(kept);
     }
 
@@ -386,10 +408,12 @@ class Prober {
             for (std::size_t sum = 0; bin < n_bins && sum < missing + missing / 8;) sum += bins_[bin++];
             const std::size_t within = kernel_.between(distances, n_found, static_cast<Asymmetric>(first),
                                                        static_cast<Asymmetric>(bin - 1), positions_.data());
-            for (std::size_t k = 0; k < within; ++k) {
-                const std::uint32_t i = positions_[k];
-                if (seen_.add(found_[i])) nearest_.push_back(ranked_of(raw(distances[i]), i));
-            }
+            work_.in_blocks(within, [&](std::size_t from, std::size_t to) {
+                for (std::size_t k = from; k < to; ++k) {
+                    const std::uint32_t i = positions_[k];
+                    if (seen_.add(found_[i])) nearest_.push_back(ranked_of(raw(distances[i]), i));
+                }
+            });
         }
         keep_smallest(nearest_, count, room_, nearer());
         if (ranks_) return;

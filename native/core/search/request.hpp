@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "../hits.hpp"
@@ -20,6 +21,10 @@ class Filter {
     Filter(const Id* ids, std::size_t count) : ids_(ids), size_(count) {}
     // Allow each id i for which element i of the mask is true, and no other id.
     Filter(const bool* mask, std::size_t size) : mask_(mask), size_(size) {}
+
+    // Tell whether this is a list of ids.
+    bool is_list() const { return mask_ == nullptr; }
+    std::span<const Id> ids() const { return {ids_, size_}; }
 
     bool allows(Id id) const {
         if (size_ == 0) return false;
