@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.search.core import _native
+from hamtarget.search.distinct import distinct
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits, check_limits
 
@@ -308,7 +309,7 @@ def _check_filter(filter: ArrayLike | Set[int] | None) -> tuple[NDArray[np.int64
         if array.ndim != 1:
             raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")
         return None, np.ascontiguousarray(array)
-    return np.unique(check_ids(array, name="filter")), None
+    return distinct(check_ids(array, name="filter")), None
 
 
 def _radius_is_missing() -> InputError:

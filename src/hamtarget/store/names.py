@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.items import Id
+from hamtarget.search.distinct import distinct
 from hamtarget.search.results import BatchHits
 from hamtarget.search.row_names import RowNames
 
@@ -49,7 +50,7 @@ class Names(Generic[Connection]):
 
     def of_present(self, rows: NDArray[np.int64]) -> dict[int, Id]:
         """Return ids by row, without those of rows that were deleted before their ids were known."""
-        rows = np.unique(rows)
+        rows = distinct(rows)
         if not self._remember(rows, None):
             rows = rows[self._remembered.are_known(rows)]
         return dict(zip(rows.tolist(), self._remembered.of(rows).tolist(), strict=True))
@@ -67,5 +68,5 @@ class Names(Generic[Connection]):
 
     def _learn(self, rows: NDArray[np.int64], connection: Connection) -> None:
         with self._lock:
-            unknown = np.unique(rows[~self._remembered.are_known(rows)]).tolist()
+            unknown = distinct(rows[~self._remembered.are_known(rows)]).tolist()
             self._remembered.add(self._find(connection, unknown))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.filters import Filter
+from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs
@@ -48,7 +49,7 @@ def _look(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, req
     while start < len(request.codes):
         found = index.find_batch(request.part(start, start + size), cost=True)
         _count(took, slice(start, start + len(found)), found)
-        rows = np.union1d(rows, found.rows)
+        rows = distinct(np.concatenate((rows, found.rows)))
         if _LOOK_UP_COST * len(rows) >= len(index):
             return _passing(connection, index, filter, request)
         start += size
@@ -65,7 +66,7 @@ def _look_for_nearest(
     while _LOOK_UP_COST * n_looked_at < len(index) and n_looked_at * len(request.codes) <= _MOST_HITS:
         hits = index.find_batch(request._replace(limit=n_looked_at), cost=True)
         _count(took, slice(None), hits)
-        rows = np.unique(hits.rows)
+        rows = distinct(hits.rows)
         if _LOOK_UP_COST * len(rows) >= len(index):
             break
         passing = _passing_of(connection, rows, filter, request)
@@ -112,7 +113,7 @@ def _passing_of(connection: sqlite3.Connection, rows: Rows, filter: Filter, requ
     passing = look_up(
         connection, f"SELECT row FROM items WHERE row IN ({{}}) AND {condition}", rows.tolist(), parameters
     )
-    return np.unique(np.fromiter((row for (row,) in passing), np.int64))
+    return distinct(np.fromiter((row for (row,) in passing), np.int64))
 
 
 def _take_rows(request: Request, n_rows: int) -> None:
