@@ -13,7 +13,7 @@ n_plain=0
 failed=0
 for object in "$@"; do
     case $object in
-        */kernels/codes_* | */kernels/embeddings_*)
+        */native/kernels/codes_* | */native/kernels/embeddings_*)
             n_kernels=$((n_kernels + 1))
             weak=$("$nm" --defined-only "$object" | awk '$2 ~ /^[WVu]$/ && ++n <= 5 { print $3 }')
             if [ -n "$weak" ]; then
@@ -23,7 +23,7 @@ for object in "$@"; do
             ;;
     esac
     case $object in
-        */kernels/*_portable.* | */core/* | */file/* | */kernels/choose.*)
+        */native/kernels/*_portable.* | */native/core/* | */native/file/* | */native/kernels/choose.*)
             n_plain=$((n_plain + 1))
             # Registers of AVX and AVX-512, and the instructions of POPCNT.
             if "$objdump" --disassemble --no-show-raw-insn "$object" |

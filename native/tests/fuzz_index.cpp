@@ -142,6 +142,25 @@ void use(const std::unique_ptr<MultiIndex>& index, Random& random) {
         }
         search(*index, probing, 1);
     }
+    // So many queries that the rows which a filter allows are gathered.
+    std::vector<std::uint8_t> more_queries;
+    for (std::size_t q = 0; q < 64; ++q)
+        more_queries.insert(more_queries.end(), queries.begin(), queries.begin() + static_cast<std::ptrdiff_t>(n_bytes));
+    const std::vector<Id> few{-3, 0, 7, 14, 700, 1'000'000};
+    const auto mask = std::make_unique<bool[]>(500);
+    for (std::size_t i = 0; i < 500; i += 9) mask[i] = true;
+    for (const Filter& filter : {Filter(few.data(), few.size()), Filter(mask.get(), 500)})
+        for (const std::size_t rerank : {std::size_t{0}, kind.n_dims ? std::size_t{5} : 0}) {
+            Request filtered;
+            filtered.queries = {more_queries.data(), 64, n_bytes};
+            filtered.radius = static_cast<Distance>(n_bits);
+            filtered.limit = 3;
+            filtered.filter = filter;
+            filtered.rerank = rerank;
+            const std::vector<float> vectors(64 * kind.query_bytes() / 4 + 1, 0.5F);
+            filtered.embeddings = reinterpret_cast<const std::uint8_t*>(vectors.data());
+            search(*index, filtered, 1);
+        }
     const auto ids = index->ids();
     std::vector<std::uint8_t> codes(ids.size() * n_bytes), rows(ids.size() * index->layout().embedding_bytes);
     // Binary search may miss ids that do not ascend.

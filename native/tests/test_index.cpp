@@ -61,6 +61,9 @@ void check_content(const MultiIndex& index, const Model& model) {
     CHECK(!index.contains(INT64_MIN));
 }
 
+// Elements of a mask; ids that are larger, or negative, are not allowed by it.
+constexpr std::size_t kMaskSize = 20'000;
+
 void check_searches(Random& random, const MultiIndex& index, const Model& model) {
     const std::size_t n_bytes = index.layout().n_bytes, n_bits = 8 * n_bytes;
     const std::size_t n_queries = 1 + random() % 40;
@@ -115,14 +118,27 @@ void check_searches(Random& random, const MultiIndex& index, const Model& model)
     }
     request.logits = nullptr;
 
-    std::vector<std::int64_t> allowed;
-    Model kept;
-    for (const auto& entry : model)
-        if (random() % 3 == 0) allowed.push_back(entry.first), kept.insert(entry);
-    request.filter = Filter(allowed.data(), allowed.size());
-    const Hits filtered = search(index, request, n_threads);
-    for (std::size_t q = 0; q < n_queries; ++q)
-        CHECK(found_by(filtered, q) == brute_force(kept, request.queries.row(q), request.radius, kNoLimit));
+    // Filters that allow nothing, few, many or all of the ids, as a list and as a mask.
+    for (const std::uint64_t share : {0, 1, 30, 100}) {
+        std::vector<std::int64_t> allowed;
+        std::unique_ptr<bool[]> mask(new bool[kMaskSize]());
+        Model listed, masked;
+        for (const auto& entry : model) {
+            if (random() % 100 >= share) continue;
+            allowed.push_back(entry.first), listed.insert(entry);
+            if (entry.first >= 0 && entry.first < static_cast<std::int64_t>(kMaskSize))
+                mask[static_cast<std::size_t>(entry.first)] = true, masked.insert(entry);
+        }
+        request.radius = static_cast<Distance>(random() % 2 ? n_bits : random() % std::min<std::size_t>(n_bits, 12));
+        request.limit = random() % 2 ? kNoLimit : 3;
+        for (const bool is_list : {true, false}) {
+            request.filter = is_list ? Filter(allowed.data(), allowed.size()) : Filter(mask.get(), kMaskSize);
+            const Hits filtered = search(index, request, n_threads);
+            for (std::size_t q = 0; q < n_queries; ++q)
+                CHECK(found_by(filtered, q) ==
+                      brute_force(is_list ? listed : masked, request.queries.row(q), request.radius, request.limit));
+        }
+    }
 }
 
 void check_rerank(Random& random, const MultiIndex& index, const Model& model) {

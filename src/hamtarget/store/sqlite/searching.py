@@ -74,6 +74,9 @@ def _look_for_nearest(
         if bool((np.diff(before[hits.offsets]) >= wanted).all()):
             return passing
         n_looked_at *= _FACTOR
+        # As many of the next ones will pass: if that is too few again, they need not be looked at.
+        if n_looked_at * len(passing) < 2 * wanted * len(rows):
+            break
     return _passing(connection, index, filter, request)
 
 
