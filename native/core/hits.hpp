@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -51,7 +52,7 @@ class HitSorter {
         const std::size_t count = hits.size();
         if (count < 2) return {hits.data(), count};
         if (!rows_order(hits, order, work)) {
-            work.in_order(order, [&](const auto& less) { std::sort(hits.data(), hits.data() + count, less); });
+            by_id(hits, order, work);
             return {hits.data(), count};
         }
         // Both have room for one more than there are: see by_distance.
@@ -68,6 +69,31 @@ class HitSorter {
     }
 
   private:
+    struct HitWithId {
+        Hit hit;
+        Id id;
+
+        friend bool operator<(const HitWithId& left, const HitWithId& right) {
+            if (distance_of(left.hit) != distance_of(right.hit)) return left.hit < right.hit;
+            return left.id < right.id;
+        }
+    };
+
+    // Sort hits of several parts, or of a delta. Ids are read once: they lie far apart, and those of a mapped file might
+    // change while they are compared, so that sorting would read outside of the hits.
+    void by_id(Growing<Hit>& hits, const HitOrder& order, Work& work) {
+        const std::size_t count = hits.size();
+        with_ids_.clear();
+        HitWithId* const keyed = with_ids_.extend(count);
+        work.in_blocks(count, [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) keyed[i] = {hits[i], order.id(hits[i])};
+        });
+        work.in_order(std::less<HitWithId>(), [&](const auto& less) { std::sort(keyed, keyed + count, less); });
+        work.in_blocks(count, [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i) hits[i] = keyed[i].hit;
+        });
+    }
+
     // Tell whether the order of rows is that of ids, as in a single segment.
     static bool rows_order(const Growing<Hit>& hits, const HitOrder& order, Work& work) {
         if (!order.is_sorted(part_of(hits[0]))) return false;
@@ -144,6 +170,7 @@ class HitSorter {
     }
 
     std::vector<Hit> room_;
+    Growing<HitWithId> with_ids_;
     std::vector<std::uint32_t> ends_;  // of runs
     std::vector<std::uint32_t> starts_;
 };

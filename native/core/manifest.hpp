@@ -25,7 +25,12 @@ struct Part {
     std::shared_ptr<const std::vector<std::uint64_t>> deleted;  // one bit a row; null where no row is deleted
     std::shared_ptr<const Delta> delta;                         // where more rows can be added
 
-    bool is_deleted(RowNumber row) const { return deleted && ((*deleted)[raw(row) / 64] >> (raw(row) % 64) & 1); }
+    // A row past the last, which a damaged file may name, is deleted.
+    bool is_deleted(RowNumber row) const {
+        if (!deleted) return false;
+        const std::size_t word = raw(row) / 64;
+        return word >= deleted->size() || ((*deleted)[word] >> (raw(row) % 64) & 1);
+    }
     std::size_t n_live() const { return n_rows - n_deleted; }
 };
 

@@ -88,9 +88,11 @@ class IdColumn {
         return IdColumn(Array<const Id>(wide));
     }
 
+    // A row number of a damaged file may lie past the last row. It gets the id of the last.
     Id operator[](RowNumber row) const {
-        if (!wide_.empty()) return wide_[raw(row)];
-        return base_ + static_cast<Id>(above_.empty() ? raw(row) : above_[raw(row)]);
+        if (!wide_.empty()) return wide_[std::min<std::size_t>(raw(row), wide_.size() - 1)];
+        if (above_.empty()) return base_ + static_cast<Id>(raw(row));
+        return base_ + static_cast<Id>(above_[std::min<std::size_t>(raw(row), above_.size() - 1)]);
     }
 
     bool is_consecutive() const { return wide_.empty() && above_.empty(); }
@@ -156,8 +158,9 @@ struct Segment {
     Array<const std::uint8_t> embeddings;  // by row
     std::vector<Table> tables;             // none: rows are scanned, and places are rows
     std::shared_ptr<const void> table_memory;  // what the tables point into
-    // False for a file that was opened without verification. Then nothing is known of the numbers in the arrays: ids
-    // may not ascend, and Table brings places and rows into range when they are read.
+    // False for a file that was opened without verification, or that is mapped: another program may change it at any
+    // time. Then nothing is known of the numbers in the arrays. Ids may not ascend; and every place and every row that
+    // is read from the arrays is brought into range when it is used: by Table, IdColumn, Part, and `embedding`.
     bool is_verified = true;
     std::shared_ptr<Places> places = std::make_shared<Places>();
 
@@ -165,7 +168,9 @@ struct Segment {
         return {codes.data(), n_bytes, tables.empty() ? Array<const std::uint32_t>() : places->of(tables[0])};
     }
 
-    RowNumber in_range(RowNumber row) const { return std::min(row, row_number(n_rows - 1)); }
+    const std::uint8_t* embedding(RowNumber row, std::size_t width) const {
+        return embeddings.data() + std::min<std::size_t>(raw(row), n_rows - 1) * width;
+    }
 
     // Return the row at a place of `codes`.
     RowNumber row_at(std::size_t place) const { return tables.empty() ? row_number(place) : tables[0].row_at(place); }

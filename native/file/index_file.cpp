@@ -39,8 +39,12 @@ const RowNumber* rows_of(const std::uint32_t* numbers) { return reinterpret_cast
 class PartReader {
   public:
     PartReader(std::shared_ptr<const SnapshotFile> file, const Layout& layout, std::size_t part,
-               SnapshotFile::Check check)
-        : file_(std::move(file)), layout_(layout), part_(part), checks_all_(check == SnapshotFile::Check::all) {}
+               SnapshotFile::Access access, SnapshotFile::Check check)
+        : file_(std::move(file)),
+          layout_(layout),
+          part_(part),
+          is_mapped_(access == SnapshotFile::Access::map),
+          checks_all_(check == SnapshotFile::Check::all) {}
 
     Part read() const {
         Segment segment;
@@ -60,7 +64,7 @@ class PartReader {
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
             segment.tables.push_back(read_table(segment, j, key_lengths[j]));
         segment.table_memory = file_;
-        segment.is_verified = checks_all_;
+        segment.is_verified = checks_all_ && !is_mapped_;
 
         Part part{nullptr, n_rows, 0, nullptr, nullptr};
         read_deleted(part);
@@ -153,6 +157,7 @@ class PartReader {
     std::shared_ptr<const SnapshotFile> file_;
     Layout layout_;
     std::size_t part_;
+    bool is_mapped_;
     bool checks_all_;
 };
 
@@ -215,7 +220,7 @@ std::unique_ptr<MultiIndex> open_index(const std::filesystem::path& path, Snapsh
     auto index = std::make_unique<MultiIndex>(cut, fields[kRadius], embedding, kernel);
     Manifest manifest;
     for (std::size_t p = 0; p < fields[kNumParts]; ++p)
-        manifest.parts.push_back(PartReader(file, index->layout(), p, check).read());
+        manifest.parts.push_back(PartReader(file, index->layout(), p, access, check).read());
     index->reset(std::move(manifest));
     return index;
 }

@@ -92,6 +92,12 @@ Manifest gather_live(Layout layout, const Manifest& manifest, Work& work) {
     const std::size_t n_live = manifest.n_live(), n_bytes = layout.n_bytes, width = layout.embedding_bytes;
     Array<std::uint8_t> codes(n_live * n_bytes), embeddings(n_live * width);
     Array<Id> ids(n_live);
+    // A damaged file may not have every row.
+    if (!manifest.is_verified()) {
+        std::fill_n(codes.data(), codes.size(), std::uint8_t{0});
+        std::fill_n(ids.data(), ids.size(), Id{0});
+        std::fill_n(embeddings.data(), embeddings.size(), std::uint8_t{0});
+    }
     std::size_t start = 0;
     for (const Part& part : manifest.parts) {
         if (part.n_live() == 0) continue;
@@ -106,7 +112,7 @@ Manifest gather_live(Layout layout, const Manifest& manifest, Work& work) {
                 const std::size_t to = start + live.number(row);
                 std::memcpy(codes.data() + to * n_bytes, segment.codes.data() + place * n_bytes, n_bytes);
                 ids[to] = segment.ids[row];
-                if (width) std::memcpy(embeddings.data() + to * width, segment.embeddings.data() + raw(row) * width, width);
+                if (width) std::memcpy(embeddings.data() + to * width, segment.embedding(row, width), width);
             }
         });
         start += part.n_live();

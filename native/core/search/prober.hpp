@@ -39,7 +39,6 @@ class Prober {
           order_(manifest),
           ranks_(ranks_by_logits(index, request)),
           chooses_(ranks_ || request.comparisons < kNoLimit),
-          is_verified_(manifest.is_verified()),
           n_rows_(manifest.n_rows()),
           work_(request.limits),
           reranker_(manifest, request, index.embedding(), work_) {
@@ -292,7 +291,6 @@ class Prober {
             work_.settle();
         }
         planned_.clear();
-        if (!is_verified_) limit_rows(before);
         if (!all_allowed) keep_allowed(before);
     }
 
@@ -301,15 +299,6 @@ class Prober {
         std::size_t last = first;
         for (std::size_t rows = 0; last < planned_.size() && rows < kBlockRows; ++last) rows += planned_[last].count + 64;
         return last;
-    }
-
-    // Bring row numbers that came from an unverified file into range, in the hits from `first` on.
-    void limit_rows(std::size_t first) {
-        for (std::size_t i = first; i < n_found_; ++i) {
-            const Hit hit = found_[i];
-            const Segment& segment = *manifest_.parts[part_of(hit)].segment;
-            found_[i] = hit_of(distance_of(hit), part_of(hit), segment.in_range(row_of(hit)));
-        }
     }
 
     // Keep the hits from `first` on that are neither deleted nor filtered out.
@@ -430,7 +419,6 @@ class Prober {
     const HitOrder order_;
     const bool ranks_;        // hits, by asymmetric distance
     const bool chooses_;      // rows, by asymmetric distance, before their embeddings are compared
-    const bool is_verified_;  // false: row numbers may be out of range
     const std::size_t n_rows_;
     Work work_;
     Reranker reranker_;

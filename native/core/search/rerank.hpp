@@ -49,8 +49,7 @@ class Reranker {
     }
 
     const std::uint8_t* embedding(Hit hit) const {
-        const Segment& segment = *manifest_.parts[part_of(hit)].segment;
-        return segment.embeddings.data() + raw(row_of(hit)) * distance_.kind().row_bytes();
+        return manifest_.parts[part_of(hit)].segment->embedding(row_of(hit), distance_.kind().row_bytes());
     }
 
     void rank(std::span<const Hit> found, std::size_t count) {

@@ -36,12 +36,6 @@ class RowLists {
     }
     std::span<RowNumber> rows(std::size_t distance) { return {list(distance), size(distance)}; }
 
-    // Bring row numbers that came from an unverified file into range.
-    void limit_rows(RowNumber last) {
-        for (std::size_t distance = 0; distance < n_lists_; ++distance)
-            for (RowNumber& row : rows(distance)) row = std::min(row, last);
-    }
-
     // Return the rows at one distance, ascending, which are valid until another list is sorted. kSortSlack rows past
     // the end may be read.
     std::span<RowNumber> sorted(std::size_t distance, const CodeKernel& kernel) {

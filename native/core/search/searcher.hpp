@@ -174,7 +174,6 @@ class Searcher {
                                  .lookups = lookups_.of(q) + first,
                                  .later = lookups_.later(q, first)};
         kernel_.read_buckets(buckets, room_, lists_.view());
-        if (!segment.is_verified) lists_.limit_rows(row_number(segment.n_rows - 1));
         // Ids are read when the lists are sorted.
         if (segment.ids.is_consecutive()) return;
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
