@@ -1,14 +1,16 @@
 """Limits: the clock, the counters, and what every call does when it reaches one of them."""
 
 import math
+import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from hamtarget import FlatIndex, Limits, MultiIndex
 from hamtarget.errors import DtypeError, InputError, LimitError
-from hamtarget.search import pairs_within
+from hamtarget.search import Embeddings, pairs_within
 
 N_ROWS = 20_000
 
@@ -88,3 +90,108 @@ def test_limits_of_another_kind_are_refused(index, codes):
     ):
         with pytest.raises(DtypeError, match="expected Limits"):
             call()
+
+
+def test_a_search_counts_its_rows_and_hits(index, codes):
+    hits = index.search_batch(codes[:5], 30, cost=True)
+    rows, found = int(hits.costs.candidates.sum()), len(hits.rows)
+    limits = Limits(rows=2 * rows, hits=2 * found)
+    assert len(index.search_batch(codes[:5], 30, limits=limits).rows) == found
+    index.search_batch(codes[:5], 30, limits=limits)
+    # Everything has been taken; the next search may take nothing.
+    assert reached(lambda: index.search(codes[0], 30, limits=limits)) == "rows"
+
+
+def test_rows_read_never_exceed_the_bound_by_more_than_a_block(codes):
+    """A bound on rows ends a search within a block of rows for each thread, however long it would go on."""
+    index = FlatIndex(64)
+    index.add(np.arange(N_ROWS), codes)
+    call = partial(index.search_batch, np.tile(codes, (50, 1)), 63)
+    for threads in (1, 2):
+        began = time.perf_counter()
+        with pytest.raises(LimitError, match="more than 5 rows"):
+            call(threads=threads, limits=Limits(rows=5))
+        assert time.perf_counter() - began < 5
+
+
+def long_calls(index, codes):
+    """Return calls each of which would take many seconds."""
+    many = np.tile(codes, (20, 1))
+    logits = np.random.default_rng(1).standard_normal((100_000, 64)).astype(np.float32)
+    half = np.arange(N_ROWS) % 2 == 0
+    return {
+        "search": lambda limits: index.search_batch(many, 20, limits=limits),
+        "all hits": lambda limits: index.search_batch(many, 63, limits=limits),
+        "threads": lambda limits: index.search_batch(many, 30, threads=3, limits=limits),
+        "filter": lambda limits: index.search_batch(many, 30, filter=half, limits=limits),
+        "ids": lambda limits: index.search_batch(many, 30, filter=np.flatnonzero(half), limits=limits),
+        "nearest": lambda limits: index.nearest_batch(many, 1000, limits=limits),
+        "probe": lambda limits: index.probe_batch(logits, 15_000, radius=63, limits=limits),
+        "ranked": lambda limits: index.probe_batch(logits, 15_000, radius=63, rerank=50, limits=limits),
+        "pairs": lambda limits: list(pairs_within(index, 25, limits=limits)),
+    }
+
+
+CALLS = ("search", "all hits", "threads", "filter", "ids", "nearest", "probe", "ranked", "pairs")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_deadline_ends_every_call(index, codes, name):
+    call = long_calls(index, codes)[name]
+    began = time.perf_counter()
+    assert reached(lambda: call(Limits(seconds=0.1))) == "seconds"
+    assert time.perf_counter() - began < 3
+    assert reached(lambda: call(Limits(seconds=0))) == "seconds"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_thread_cancels_every_call(index, codes, name):
+    call = long_calls(index, codes)[name]
+    limits = Limits()
+    timer = threading.Timer(0.1, limits.cancel)
+    timer.start()
+    began = time.perf_counter()
+    assert reached(lambda: call(limits)) == "cancelled"
+    assert time.perf_counter() - began < 3
+    timer.join()
+
+
+def test_reranking_ends_with_the_deadline(codes):
+    index = FlatIndex(64, embeddings=Embeddings(256))
+    vectors = np.ones((N_ROWS, 256), dtype=np.float32)
+    index.add(np.arange(N_ROWS), codes, vectors)
+    began = time.perf_counter()
+    call = partial(index.search_batch, codes, 63, rerank=5, embedding=vectors)
+    assert reached(lambda: call(limits=Limits(seconds=0.1))) == "seconds"
+    assert time.perf_counter() - began < 3
+    assert reached(lambda: call(limits=Limits(hits=N_ROWS))) == "hits"
+
+
+def test_large_results_are_the_same_under_limits():
+    """Hits of one query that are many enough to be sorted and merged in pieces."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 256, (250_000, 8), dtype=np.uint8)
+    whole = MultiIndex(64, radius=2)
+    whole.add(3 * np.arange(len(codes)), codes)
+    parts = MultiIndex(64, radius=2)
+    for piece in np.split(np.arange(len(codes)), [190_000, 240_000, 249_000]):
+        parts.add(3 * piece, codes[piece])
+    for index in (whole, parts):
+        for radius in (5, 31, 63):
+            free = index.search_batch(codes[:2], radius)
+            bound = index.search_batch(codes[:2], radius, limits=Limits(seconds=1000, hits=len(free.rows)))
+            np.testing.assert_array_equal(free.rows, bound.rows)
+            np.testing.assert_array_equal(free.distances, bound.distances)
+
+
+def test_a_filter_that_allows_few_rows_is_not_a_scan_of_all(codes):
+    index = MultiIndex(64, radius=2)
+    index.add(np.arange(N_ROWS), codes)
+    index.compact()
+    for filter in (np.arange(40), np.arange(40) >= 0):
+        hits = index.search_batch(codes[:500], 63, limit=1, filter=filter, cost=True)
+        assert int(hits.costs.candidates[-1]) == 40
+        assert int(hits.costs.candidates.sum()) < 100 * N_ROWS
+    nothing = index.search_batch(codes[:500], 63, filter=np.array([-5, N_ROWS]), cost=True)
+    assert len(nothing.rows) == 0
+    assert int(nothing.costs.candidates.sum()) == 0
