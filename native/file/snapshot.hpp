@@ -24,7 +24,8 @@
 //
 // A mapped file (Access::map) shares the pages of the file. commit() never writes into an existing file, so saving
 // over a file that is open is safe. But if another program truncates the file in place, the next access to the lost
-// pages ends the process (SIGBUS): that is how mmap works. Access::read keeps its own copy and has no such weakness.
+// pages ends the process (SIGBUS): that is how mmap works. If it writes into the file, every number may change at any
+// time, also after it was verified; Segment::is_verified says what follows. Access::read keeps its own copy and has no such weakness.
 #pragma once
 
 #include <cstddef>

@@ -438,7 +438,8 @@ class CodeIndex:
 
         Args:
             path: where `save` put it.
-            mmap: use the file itself as memory, shared between processes, instead of a copy.
+            mmap: use the file itself as memory, shared between processes, instead of a copy. A program that writes into
+                the file makes answers wrong; one that truncates it ends this process (SIGBUS).
             verify: read every byte of the file once, at several GB a second if it is in memory, and refuse a damaged
                 file. With `verify=False` a mapped file opens in about the same time whatever its size, because only
                 the pages that searches need are read. The lengths of all arrays are still checked, and so are the
