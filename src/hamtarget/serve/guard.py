@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.problems import Problem, busy
+from hamtarget.serve.request_facts import RequestFacts, put_facts
 from hamtarget.serve.service_settings import ServiceSettings
 
 ITEMS_PATH = "/v1/items/"
@@ -58,6 +59,7 @@ class Guard:
         began = time.perf_counter()
         body = _Body(scope, receive, self._settings, self._held)
         answer = _Answer(send, body)
+        put_facts(scope, RequestFacts(client=_peer(scope)))
         if scope["path"].startswith(ITEMS_PATH):
             # An id may hold a slash, as %2F: the path is split into its parts before they are decoded.
             scope["path"] = scope["raw_path"].decode("latin-1")
@@ -190,6 +192,12 @@ class _Body:
 
 def _too_large(settings: ServiceSettings) -> Problem:
     return Problem(413, "too_large", f"the body has more than {settings.max_body_bytes:,} bytes; send less at a time")
+
+
+def _peer(scope: Scope) -> str:
+    """Return the address of whoever is connected, without the port."""
+    client = scope.get("client")
+    return "unknown" if client is None else str(client[0])
 
 
 def _without_port(host: str) -> str:
