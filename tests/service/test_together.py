@@ -130,7 +130,7 @@ def test_bodies_of_all_requests_together_have_a_bound(tmp_path, caplog):
             return answer
 
         assert large().kind == "json"
-        assert comes_to(503, beside_another).kind == "busy"
+        assert comes_to(429, beside_another).kind == "busy_bytes"
         # Whoever has gone holds nothing, and is no failure of the service.
         assert comes_to(400, large).kind == "json"
     assert caplog.text == ""

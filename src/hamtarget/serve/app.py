@@ -56,7 +56,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         redoc_url=None,
     )
     app.state.service = service
-    app.add_middleware(Guard, settings=service.settings, meters=service.meters)
+    app.add_middleware(Guard, settings=service.settings, meters=service.meters, memory=service.memory)
     app.include_router(search_routes(service))
     app.include_router(item_routes(service))
     app.include_router(status_routes(service))

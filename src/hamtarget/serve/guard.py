@@ -6,15 +6,15 @@ import asyncio
 import hmac
 import logging
 import time
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
 from hamtarget.serve.meters import Meters
-from hamtarget.serve.problems import Problem, busy
+from hamtarget.serve.problems import Problem
 from hamtarget.serve.request_facts import RequestFacts, put_facts
 from hamtarget.serve.service_settings import ServiceSettings
 
@@ -42,13 +42,13 @@ _log = logging.getLogger("hamtarget.serve")
 class Guard:
     """Middleware that lets in what the settings allow, and refuses the rest before anything is read or decoded."""
 
-    def __init__(self, app: ASGIApp, *, settings: ServiceSettings, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServiceSettings, meters: Meters, memory: MemoryAccount) -> None:
         self._app = app
         self._settings = settings
         self._meters = meters
         self._token = None if settings.token is None else settings.token.encode("ascii")
         self._hosts = settings.allowed_hosts
-        self._held = _Held(settings.max_held_bytes)
+        self._memory = memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -57,7 +57,10 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        body = _Body(scope, receive, self._settings, self._held)
+        holding = self._memory.open()
+        # Who works on the request takes the memory of the answer from it.
+        scope.setdefault("state", {})[HOLDING] = holding
+        body = _Body(scope, receive, self._settings, holding)
         answer = _Answer(send, body)
         put_facts(scope, RequestFacts(client=_peer(scope)))
         if scope["path"].startswith(ITEMS_PATH):
@@ -81,7 +84,7 @@ class Guard:
             failed = Problem(500, "internal", "the service failed; its log says why")
             await self._refuse(failed, scope, receive, answer)
         finally:
-            self._held.n_bytes -= body.n_bytes
+            holding.close()
             route = scope.get("route")
             endpoint = getattr(route, "path", "other")
             self._meters.requests.labels(endpoint, answer.status).inc()
@@ -146,21 +149,13 @@ class _Answer:
         await self._send(message)
 
 
-@dataclass(slots=True)
-class _Held:
-    """Bytes of all bodies that are held in memory, and their bound."""
-
-    most: int
-    n_bytes: int = 0
-
-
 class _Body:
     """Receiver of a body: passes on its parts as long as it is neither too large nor too slow."""
 
-    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, held: _Held) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, holding: Holding) -> None:
         self._receive = receive
         self._settings = settings
-        self._held = held
+        self._holding = holding
         self.n_bytes = 0
         self._late: float | None = None
         lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
@@ -181,12 +176,10 @@ class _Body:
             raise Problem(408, "slow", f"the body did not arrive within {seconds:g} s") from None
         if message["type"] == "http.request":
             self.n_bytes += len(message.get("body", b""))
-            self._held.n_bytes += len(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
             if self.n_bytes > self._settings.max_body_bytes:
                 raise _too_large(self._settings)
-            if self._held.n_bytes > self._held.most:
-                raise busy("too many large requests are under way; try again in a moment")
+            self._holding.take(len(message.get("body", b"")))
         return message
 
 

@@ -14,6 +14,7 @@ from hamtarget.errors import InputError
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
 from hamtarget.serve.coalescing import Coalescer
+from hamtarget.serve.memory import MemoryAccount
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, not_found
@@ -39,6 +40,7 @@ class Service:
         self.store = store
         self.settings = settings
         self.meters = Meters()
+        self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
         self.is_ready = False
         waiting = settings.max_waiting

@@ -27,7 +27,8 @@ class ServiceSettings:
         writable: True if requests may put and delete items.
         image_folders: the only folders whose images are shown.
         max_body_bytes: bytes of one body, counted as they arrive.
-        max_held_bytes: bytes of the bodies of all requests that are being read or worked on.
+        max_request_bytes: memory of one request: its body, what it becomes when it is parsed, and its answer.
+        max_held_bytes: memory of all requests that are being read, worked on or answered.
         max_header_bytes: bytes of the head of a request.
         max_pixels: pixels of an image, checked before it is decoded.
         max_queries: queries of one request.
@@ -48,6 +49,7 @@ class ServiceSettings:
     writable: bool = False
     image_folders: tuple[Path, ...] = ()
     max_body_bytes: int = 8 * 2**20
+    max_request_bytes: int = 128 * 2**20
     max_held_bytes: int = 256 * 2**20
     max_header_bytes: int = 32 * 2**10
     max_pixels: int = 25_000_000
