@@ -34,7 +34,11 @@ class ServiceSettings:
         max_queries: queries of one request.
         max_items: items of one request, or of its answer.
         max_hits: hits of one request, all its queries together; also the largest limit of one query.
+        max_rows: rows that are read for one request.
+        max_found: hits that are found for one request, before those that it asks for are chosen.
+        max_answer_bytes: bytes of payloads and embeddings that are read for one answer; counted before they are read.
         max_waiting: requests that wait for their turn; the next one gets 503.
+        max_waiting_each: requests of one client that wait for their turn; the next one gets 429.
         max_connections: open connections.
         deadline: seconds that a request may take.
         read_seconds: seconds within which a request must have arrived.
@@ -49,14 +53,18 @@ class ServiceSettings:
     writable: bool = False
     image_folders: tuple[Path, ...] = ()
     max_body_bytes: int = 8 * 2**20
-    max_request_bytes: int = 128 * 2**20
-    max_held_bytes: int = 256 * 2**20
+    max_request_bytes: int = 160 * 2**20
+    max_held_bytes: int = 384 * 2**20
     max_header_bytes: int = 32 * 2**10
     max_pixels: int = 25_000_000
     max_queries: int = 8192
     max_items: int = 10_000
     max_hits: int = 100_000
+    max_rows: int = 20_000_000_000
+    max_found: int = 100_000_000
+    max_answer_bytes: int = 32 * 2**20
     max_waiting: int = 256
+    max_waiting_each: int = 128
     max_connections: int = 1024
     deadline: float = 30.0
     read_seconds: float = 20.0
