@@ -12,7 +12,7 @@ from hamtarget.serve import ServiceSettings
 from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
 from hamtarget.serve.meters import Meters
-from hamtarget.serve.work import DeleteJob, EncodeJob, Encoded, PutJob, SearchJob, Work
+from hamtarget.serve.work import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob, Work
 from hamtarget.store import Store
 
 

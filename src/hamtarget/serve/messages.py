@@ -100,7 +100,7 @@ class _Search(Message):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is asked of each query: searches that agree in it can be done as one batch."""
+        """The question asked of each query: searches that agree in it can be done as one batch."""
         if not self.filter:
             return (type(self), self.rerank, *self._bounds)
         # 1 and true are equal to Python, but not to a filter.
@@ -109,7 +109,7 @@ class _Search(Message):
 
     @property
     def cost_key(self) -> tuple[object, ...]:
-        """What the cost of a query depends on; values of a filter make little difference, nor do similar limits."""
+        """The facts that the cost of a query depends on; not the values of a filter, nor small differences of limits."""
         near = (None if bound is None else bound.bit_length() for bound in self._bounds[1:])
         fields = () if not self.filter else tuple(self.filter)
         return (self.kind, self._bounds[0], self.rerank is None, *near, *fields)

@@ -64,7 +64,7 @@ def read_upload(
 
 @contextmanager
 def _held(holding: Holding | None, n_bytes: int) -> Iterator[None]:
-    """Hold the memory of pixels during a block."""
+    """Take the memory of pixels, and give it back at the end of the block."""
     if holding is None:
         yield
         return

@@ -102,7 +102,7 @@ class SearchJob:
 
 
 class Shown(NamedTuple):
-    """What is told of an item that was found: its code as hexadecimal digits, and its payload as JSON."""
+    """An item that was found, as it is shown: its code as hexadecimal digits, and its payload as JSON."""
 
     code: str
     payload: str
