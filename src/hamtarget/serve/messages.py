@@ -109,7 +109,7 @@ class _Search(Message):
 
     @property
     def cost_key(self) -> tuple[object, ...]:
-        """The facts that the cost of a query depends on; not the values of a filter, nor small differences of limits."""
+        """The facts that the cost of a query depends on; neither values of a filter nor small differences of limits."""
         near = (None if bound is None else bound.bit_length() for bound in self._bounds[1:])
         fields = () if not self.filter else tuple(self.filter)
         return (self.kind, self._bounds[0], self.rerank is None, *near, *fields)

@@ -252,8 +252,8 @@ class Work:
             worked = self._clock()
             try:
                 found = self._search_together([jobs[place] for place in places])
-            except LimitError:
-                was_slow = self._clock() - worked > self.quick_seconds
+            except LimitError as error:
+                was_slow = error.limit != "seconds" or self._clock() - worked > self.quick_seconds
                 found = [_TOO_SLOW if was_slow or not _may_try_again(jobs[place]) else LATER for place in places]
             except HamtargetError as error:
                 found = [error] * len(places)
@@ -353,7 +353,9 @@ class Work:
     def _search_together(self, jobs: list[SearchJob]) -> list[Found]:
         first = jobs[0]
         queries = first.queries if len(jobs) == 1 else join_encoded([job.queries for job in jobs])
-        limits = Limits(seconds=_PATIENCE * self.quick_seconds)
+        limits = Limits(
+            seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
+        )
         hits, ms = self._find(first.asked, queries, first.cost_key, limits)
         if len(jobs) == 1:
             return [self._found(first, hits, ms)]
