@@ -57,6 +57,11 @@ def busy(message: str) -> Problem:
     return Problem(503, "busy", message, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
+def not_ready(reason: str) -> Problem:
+    """Return the answer of a service that should get no requests at the moment."""
+    return Problem(503, "not_ready", reason, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
 def too_much(limit: str, value: float, advice: str) -> Problem:
     """Return the refusal of a request that asks for more than one request may take.
 

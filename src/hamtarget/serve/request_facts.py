@@ -17,12 +17,14 @@ class RequestFacts:
     Attributes:
         id: the request's id, in its answer and in the access log.
         client: name of the token, or the address of the peer where no token is needed.
+        error: kind of the refusal or failure, if it is one.
         rows: rows that were read for the answer.
         hits: hits in the answer.
     """
 
     id: str = ""
     client: str = ""
+    error: str | None = None
     rows: int = 0
     hits: int = 0
 
