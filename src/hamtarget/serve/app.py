@@ -44,9 +44,10 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         store: store to serve; opened for reading only, unless items may be put.
         settings: settings of the service; careful ones by default.
     """
-    service = Service(store, settings or ServiceSettings())
-    settings = service.settings
+    settings = settings or ServiceSettings()
+    # Before the service starts its threads: a damaged file ends it here.
     tokens = TokenRing(token=settings.token, path=settings.tokens_file)
+    service = Service(store, settings)
     access_log = AccessLog(settings.access_log)
     instruments = Instruments(store, service.meters, service.memory)
     readiness = Readiness(store, reserve=settings.disk_reserve_bytes, is_taking=lambda: service.is_ready)
