@@ -10,6 +10,7 @@ import uuid
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
+from hamtarget.errors import FileError
 from hamtarget.serve.request_facts import RequestFacts
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -45,14 +46,17 @@ class AccessLog:
         """Begin to write to the file.
 
         Raises:
-            OSError: it cannot be written.
+            FileError: it cannot be written.
         """
         if self._target is None:
             return
         if self._target == "-":
             self._handler = logging.StreamHandler(sys.stdout)
         else:
-            self._handler = _LogFile(self._target, encoding="utf-8")
+            try:
+                self._handler = _LogFile(self._target, encoding="utf-8")
+            except OSError as error:
+                raise FileError(f"the access log {self._target} cannot be written: {error.strerror}") from error
         self._handler.setFormatter(logging.Formatter("%(message)s"))
         # Several services of one process have a file each.
         self._handler.addFilter(lambda record: getattr(record, "access_log", None) is self)

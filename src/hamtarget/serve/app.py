@@ -43,18 +43,21 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
     Args:
         store: store to serve; opened for reading only, unless items may be put.
         settings: settings of the service; careful ones by default.
+
+    Raises:
+        FileError: the tokens file cannot be used, or the access log cannot be written.
     """
     settings = settings or ServiceSettings()
-    # Before the service starts its threads: a damaged file ends it here.
+    # Before the service starts its threads: a file that cannot be used ends it here.
     tokens = TokenRing(token=settings.token, path=settings.tokens_file)
-    service = Service(store, settings)
     access_log = AccessLog(settings.access_log)
+    access_log.open()
+    service = Service(store, settings)
     instruments = Instruments(store, service.meters, service.memory)
     readiness = Readiness(store, reserve=settings.disk_reserve_bytes, is_taking=lambda: service.is_ready)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        access_log.open()
         try:
             with reloading_at_hangup(tokens):
                 async with instruments.reading():

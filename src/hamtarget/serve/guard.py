@@ -232,7 +232,7 @@ def _endpoint(scope: Scope) -> str:
 def _peer(scope: Scope) -> str:
     """Return the address of whoever is connected, without the port."""
     client = scope.get("client")
-    return "unknown" if client is None else str(client[0])
+    return "unknown" if client is None else str(client[0])[:64]
 
 
 def _without_port(host: str) -> str:

@@ -60,8 +60,8 @@ class Readiness:
         if not self._is_taking():
             return "the service is starting or ending"
         if self._looked is None or self._clock() - self._looked >= _FRESH_SECONDS:
-            self._looked = self._clock()
             self._found = await self._look()
+            self._looked = self._clock()
         return self._found
 
     async def _look(self) -> str | None:
