@@ -37,7 +37,10 @@ class Meters:
             return Gauge(f"hamtarget_{name}", text, registry=registry, multiprocess_mode="livemax")
 
         def same_for_all(name: str, text: str) -> Gauge:
-            return Gauge(f"hamtarget_{name}", text, registry=registry, multiprocess_mode="mostrecent")
+            gauge = Gauge(f"hamtarget_{name}", text, registry=registry, multiprocess_mode="mostrecent")
+            # Not known is not 0: no alert compares with it.
+            gauge.set(float("nan"))
+            return gauge
 
         self.requests = total("requests", "Requests answered.", "endpoint", "status")
         self.errors = total("errors", "Requests refused or failed, by reason.", "kind")
