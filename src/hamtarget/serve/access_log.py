@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
-import uuid
 from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
@@ -24,7 +24,7 @@ def request_id(given: bytes | None) -> str:
     """Return the id of a request: the one that it was sent with, or a new one where that is missing or odd."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode("ascii")
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 class AccessLog:
