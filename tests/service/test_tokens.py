@@ -280,6 +280,11 @@ def test_other_versions_and_files_that_others_may_write_are_refused(path):
         read_tokens(path)
     with pytest.raises(FileError, match="cannot be read"):
         read_tokens(path.parent / "nothing")
+    with pytest.raises(FileError, match="no ordinary file"):
+        read_tokens(path.parent)
+    os.mkfifo(path.parent / "pipe")
+    with pytest.raises(FileError, match="no ordinary file"):
+        read_tokens(path.parent / "pipe")
 
 
 # How tokens are compared.

@@ -95,6 +95,9 @@ def read_tokens(path: Path) -> list[TokenEntry]:
         CorruptFileError: it is no tokens file, or an entry is not what it must be; hashes are not shown.
         UnsupportedFileError: it is of a later version.
     """
+    if path.exists() and not path.is_file():
+        # Opening a pipe would wait for somebody who writes into it.
+        raise FileError(f"{path} is no ordinary file; expected a tokens file, as hamtarget token add makes")
     try:
         with path.open("rb") as file:
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
