@@ -343,7 +343,7 @@ class _Service:
     """A service in a process of its own."""
 
     def __init__(self, path: Path) -> None:
-        command = [sys.executable, "-c", _START, "serve", str(path), "--port", "0", "--writable"]
+        command = [sys.executable, "-c", _START, "serve", str(path), "--port", "0", "--writable", "--no-token"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.exit_code: int | None = None
 

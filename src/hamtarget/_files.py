@@ -8,11 +8,16 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int | None = None) -> None:
     """Write `content` to `path`, so that a reader finds the old file or the complete new one, even after a crash.
 
     The content is written to a temporary file in the same folder, forced to disk, and renamed last. Missing folders
     are created.
+
+    Args:
+        path: file to write.
+        content: its new content.
+        mode: permissions of the file; by default those of an ordinary file.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +28,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         # mkstemp gives access to the owner only; a result or a model is an ordinary file.
-        os.chmod(temporary, 0o666 & ~umask())
+        os.chmod(temporary, 0o666 & ~umask() if mode is None else mode)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

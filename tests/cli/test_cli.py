@@ -58,7 +58,7 @@ def test_the_help_fits_on_one_screen():
         "Learn": ["train", "encode", "evaluate"],
         "Store and search": ["add", "search", "dups"],
         "Look": ["info", "verify", "plan"],
-        "Serve": ["serve", "demo"],
+        "Serve": ["serve", "demo", "token"],
     }
 
 

@@ -68,7 +68,7 @@ def test_a_password_is_not_shown(postgres_stores):
 
 def test_serve(place):
     """The command serves the store, and a client finds, adds and deletes items."""
-    command = [sys.executable, "-c", START, "serve", place, "--port", "0", "--writable"]
+    command = [sys.executable, "-c", START, "serve", place, "--port", "0", "--writable", "--no-token"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         with Client(process.stdout.readline().split()[2]) as client:

@@ -104,5 +104,7 @@ class Caller:
 
 @contextmanager
 def service(store, **settings):
+    has_token = "token" in settings or "tokens_file" in settings
+    settings.setdefault("no_token", settings.get("writable", False) and not has_token)
     with serving(store, ServiceSettings(port=0, **settings)) as address:
         yield Caller(address)

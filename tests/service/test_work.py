@@ -12,7 +12,7 @@ from hamtarget.serve import ServiceSettings
 from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
 from hamtarget.serve.meters import Meters
-from hamtarget.serve.work import DeleteJob, Encoded, PutJob, SearchJob, Work
+from hamtarget.serve.work import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob, Work
 from hamtarget.store import Store
 
 
@@ -44,7 +44,8 @@ def work(store):
 def test_inputs_of_all_jobs_go_through_the_encoder_at_once(work, store):
     rows = np.random.default_rng(0).normal(size=(6, 8)).tolist()
     bad = {"short": [1.0], "huge": [1e300] * 8, "image": b"x"}
-    answers = work.encode([rows[:1], [bad["short"]], rows[1:4], [rows[4], bad["huge"]], [bad["image"]], rows[5:]])
+    inputs = [rows[:1], [bad["short"]], rows[1:4], [rows[4], bad["huge"]], [bad["image"]], rows[5:]]
+    answers = work.encode([EncodeJob(each) for each in inputs])
     assert store.encoder.batches == [5]
     assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [
         ShapeError,
@@ -63,7 +64,9 @@ def test_a_broken_image_is_no_harm_to_others(tmp_path):
     with Store.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
         work = Work(store, ServiceSettings(), Meters())
         work.open_encoder()
-        good, broken, vector = work.encode([[file.getvalue()], [file.getvalue()[:60]], [[1.0, 2.0]]])
+        good, broken, vector = work.encode(
+            [EncodeJob([content]) for content in (file.getvalue(), file.getvalue()[:60], [1.0, 2.0])]
+        )
         assert (good.codes == demo_encoder().encode(np.full((1, 28, 28), 90, np.uint8))).all()
         assert isinstance(broken, ImageError)
         assert isinstance(vector, InputError)
@@ -119,4 +122,4 @@ def test_searches_of_several_kinds_in_one_batch(work, store):
     bits = np.unpackbits(codes ^ codes[5], axis=1).sum(axis=1)
     assert sorted(wide.hits.ids.tolist()) == np.flatnonzero(bits <= 30).tolist()
     assert isinstance(refused, InputError)
-    assert [item.payload for item in nearest.items] == [{"n": 7}]
+    assert [shown.payload for shown in nearest.shown] == ['{"n":7}']

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import add, demo, dups, encode, evaluate, info, plan, search, serve, train, verify
+from hamtarget.cli import add, demo, dups, encode, evaluate, info, plan, search, serve, token, train, verify
 from hamtarget.cli.terminal.help import GroupedCommands
 
 app = typer.Typer(
@@ -73,6 +73,12 @@ app.command(
     short_help="Serve a store over HTTP, with a page to search it.",
     epilog="Example: hamtarget serve store --images photos",
 )(serve.serve)
+app.add_typer(
+    token.token_verbs,
+    name="token",
+    rich_help_panel=_SERVE,
+    help="Make, list and remove the tokens of a service.",
+)
 app.command(
     rich_help_panel=_SERVE,
     short_help="Run all of it once on bundled images.",

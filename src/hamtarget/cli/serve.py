@@ -34,8 +34,26 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"File with the token; else the variable {_TOKEN_VARIABLE}.")
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Tokens with names and roles, as hamtarget token makes it."),
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every program of this machine change the store.")
+    ] = False,
     host_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Host name that requests may use; repeatable.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates of TLS in PEM; with --tls-key.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Proxy whose X-Forwarded-For is believed; repeatable."),
+    ] = None,
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File that gets a line of JSON for each request; -: stdout.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads of one batch of searches.")] = 1,
 ) -> None:
@@ -66,11 +84,19 @@ def serve(
             host=host,
             port=port,
             token=token or None,
+            tokens_file=tokens,
+            no_token=no_token,
             host_names=tuple(host_name or ()),
             writable=writable,
             image_folders=tuple(folders),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            trusted_proxies=tuple(trusted_proxy or ()),
+            access_log=access_log,
             threads=threads,
         )
+        for caution in settings.cautions:
+            note(f"hamtarget: {caution}")
         opened = open_store(store, read_only=not writable)
         if is_made_for_probing(opened):
             note("hamtarget: the model was trained for probing: POST /v1/probe suits this store best")

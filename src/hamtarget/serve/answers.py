@@ -9,53 +9,65 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
 from hamtarget.serve.problems import Problem
-from hamtarget.serve.work import Found
+from hamtarget.serve.work import Found, payload_json
 
 _JSON = "application/json"
 _DECIMALS = 4
+# A larger answer is sent in parts, so that what the client has not read yet stays here, where it is counted.
+_PART_BYTES = 256 * 2**10
+# Numbers of a list that are written at once: the interpreter is not held up for long.
+_NUMBERS_AT_ONCE = 8192
+
+
+class AnswerBody(Response):
+    """An answer that is at hand as bytes; a large one is sent as fast as the client reads it."""
+
+    def __init__(self, body: bytes, media_type: str = _JSON, headers: dict[str, str] | None = None) -> None:
+        super().__init__(body, media_type=media_type, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        body = self.body
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, max(len(body), 1), _PART_BYTES):
+            stop = start + _PART_BYTES
+            await send({"type": "http.response.body", "body": bytes(body[start:stop]), "more_body": stop < len(body)})
 
 
 def json_response(content: object) -> Response:
     """Return an answer with this content as JSON."""
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Response(body.encode(), media_type=_JSON)
+    return AnswerBody(_json(content).encode())
 
 
-def search_response(asked: messages.OneQuery, found: Found) -> Response:
+def search_body(asked: messages.OneQuery, found: Found) -> bytes:
     """Return the answer to a search for one query."""
-    hits = []
-    for place, hit in enumerate(found.hits[0]):
-        shown: dict[str, Any] = {"id": hit.id, "distance": hit.distance}
-        if hit.embedding_distance is not None:
-            shown["embedding_distance"] = hit.embedding_distance
-        item = found.items[place] if found.items else None
-        if asked.codes and item is not None:
-            shown["code"] = _hex(item)
-        if asked.payload:
-            shown["payload"] = None if item is None else item.payload
-        hits.append(shown)
+    hits = ",".join(_hits(asked, found))
     searched, queries = found.job.asked, found.job.queries
     embedding = None if asked.rerank is None or queries.embeddings is None else queries.embeddings[0].tolist()
-    answer: dict[str, Any] = {
+    n_hits = len(found.hits.rows)
+    head = {
         "code": queries.codes.tobytes().hex(),
         "embedding": embedding,
         "radius": None if searched.kind == "nearest" else searched.radius,
         "budget": searched.budget if searched.kind == "probe" else None,
-        "hits": hits,
-        "truncated": asked.kind != "nearest" and len(hits) == asked.most_hits,
+    }
+    tail: dict[str, Any] = {
+        "truncated": asked.kind != "nearest" and n_hits == asked.most_hits,
         "cost": found.costs[0]._asdict(),
         "took": _took(found),
     }
     if found.histogram is not None:
-        answer["histogram"] = found.histogram.model_dump()
-    return json_response(answer)
+        tail["histogram"] = found.histogram.model_dump()
+    # Hits are JSON already; a payload is not looked through once more.
+    return f'{_json(head)[:-1]},"hits":[{hits}],{_json(tail)[1:]}'.encode()
 
 
-def batch_response(found: Found, *, packed: bool) -> Response:
+def batch_body(found: Found, *, packed: bool) -> bytes:
     """Return the answer to a search for many queries.
 
     Args:
@@ -70,34 +82,48 @@ def batch_response(found: Found, *, packed: bool) -> Response:
     if hits.embedding_distances is not None:
         arrays["embedding_distances"] = hits.embedding_distances
     work = {"buckets": costs.buckets, "candidates": costs.candidates, "comparisons": costs.comparisons}
-    if not packed:
-        lists = {name: array.tolist() for name, array in arrays.items()}
-        totals = {name: array.tolist() for name, array in work.items()}
-        return json_response({**lists, "costs": totals, "took": _took(found)})
-    # Base64 needs no quoting: put together by hand, a large answer is not looked through once more.
-    took = json.dumps(_took(found)).encode()
-    return Response(b'{%s,"costs":{%s},"took":%s}' % (_packed(arrays), _packed(work), took), media_type=_JSON)
+    written = _packed if packed else _listed
+    took = _json(_took(found)).encode()
+    # Put together by hand: a large answer is not looked through once more.
+    return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), took)
 
 
-def item_response(id: Id, item: Item, *, has_image: bool) -> Response:
+def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
     """Return the answer to a request for an item."""
-    return json_response(
-        {
-            "id": id,
-            "code": _hex(item),
-            "embedding": None if item.embedding is None else np.asarray(item.embedding).tolist(),
-            "payload": item.payload,
-            "has_image": has_image,
-        }
+    embedding = None if item.embedding is None else np.asarray(item.embedding).tolist()
+    head = _json({"id": id, "code": np.asarray(item.code, dtype=np.uint8).tobytes().hex(), "embedding": embedding})
+    return b'%s,"payload":%s,"has_image":%s}' % (
+        head[:-1].encode(),
+        payload_json(item).encode(),
+        b"true" if has_image else b"false",
     )
+
+
+def _hits(asked: messages.OneQuery, found: Found) -> list[str]:
+    """Return each hit as JSON."""
+    hits = found.hits
+    ids, distances = hits.ids.tolist(), hits.distances.tolist()
+    close = None if hits.embedding_distances is None else hits.embedding_distances.tolist()
+    written = []
+    for place, (id, distance) in enumerate(zip(ids, distances, strict=True)):
+        text = f'{{"id":{id if type(id) is int else _json(id)},"distance":{distance}'
+        if close is not None:
+            text += f',"embedding_distance":{_json(close[place])}'
+        shown = found.shown[place] if found.shown else None
+        if asked.codes and shown is not None:
+            text += f',"code":"{shown.code}"'
+        if asked.payload:
+            text += f',"payload":{"null" if shown is None else shown.payload}'
+        written.append(text + "}")
+    return written
 
 
 def _took(found: Found) -> dict[str, float]:
     return {"encode_ms": round(found.job.queries.ms, _DECIMALS), "index_ms": round(found.ms, _DECIMALS)}
 
 
-def _hex(item: Item) -> str:
-    return np.asarray(item.code, dtype=np.uint8).tobytes().hex()
+def _json(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
@@ -108,3 +134,12 @@ def _base64(array: NDArray[Any]) -> bytes:
     if array.dtype.kind not in "iuf":
         raise Problem(422, "input", 'some ids are strings; ask with "arrays": "json"')
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+
+
+def _listed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    return b",".join(b'"%s":[%s]' % (name.encode(), _list(array)) for name, array in arrays.items())
+
+
+def _list(array: NDArray[Any]) -> bytes:
+    starts = range(0, len(array), _NUMBERS_AT_ONCE)
+    return b",".join(_json(array[start : start + _NUMBERS_AT_ONCE].tolist())[1:-1].encode() for start in starts)

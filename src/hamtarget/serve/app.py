@@ -11,17 +11,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import hamtarget
 from hamtarget.errors import HamtargetError
+from hamtarget.serve.access_log import AccessLog
 from hamtarget.serve.guard import Guard
+from hamtarget.serve.instruments import Instruments
 from hamtarget.serve.problems import Problem, problem_of
+from hamtarget.serve.readiness import Readiness
+from hamtarget.serve.request_facts import facts_of
+from hamtarget.serve.roles import check_roles
 from hamtarget.serve.routes.item_routes import item_routes
 from hamtarget.serve.routes.pages import page_routes
 from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.token_ring import TokenRing, reloading_at_hangup
 from hamtarget.store import Store
 
 _DESCRIPTION = (
@@ -36,15 +43,30 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
     Args:
         store: store to serve; opened for reading only, unless items may be put.
         settings: settings of the service; careful ones by default.
+
+    Raises:
+        FileError: the tokens file cannot be used, or the access log cannot be written.
     """
-    service = Service(store, settings or ServiceSettings())
+    settings = settings or ServiceSettings()
+    # Before the service starts its threads: a file that cannot be used ends it here.
+    tokens = TokenRing(token=settings.token, path=settings.tokens_file)
+    access_log = AccessLog(settings.access_log)
+    access_log.open()
+    service = Service(store, settings)
+    instruments = Instruments(store, service.meters, service.memory)
+    readiness = Readiness(store, reserve=settings.disk_reserve_bytes, is_taking=lambda: service.is_ready)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
-        yield
-        await service.drain()
-        store.close()
+        try:
+            with reloading_at_hangup(tokens):
+                async with instruments.reading():
+                    await service.start()
+                    yield
+                    await service.drain()
+        finally:
+            store.close()
+            access_log.close()
 
     app = FastAPI(
         title="hamtarget",
@@ -56,33 +78,49 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         redoc_url=None,
     )
     app.state.service = service
-    app.add_middleware(Guard, settings=service.settings, meters=service.meters)
-    app.include_router(search_routes(service))
-    app.include_router(item_routes(service))
-    app.include_router(status_routes(service))
-    app.include_router(page_routes())
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        meters=service.meters,
+        memory=service.memory,
+        tokens=tokens,
+        access_log=access_log,
+    )
+    if settings.trusted_proxies:
+        # Added last, it is the first to see a request: the guard then takes the proxy's word for the client's address.
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+    for router in (
+        search_routes(service),
+        item_routes(service),
+        status_routes(service, instruments, readiness),
+        page_routes(),
+    ):
+        check_roles(router.routes)
+        app.include_router(router)
 
-    def refuse(problem: Problem) -> Response:
-        service.meters.errors.labels(problem.kind).inc()
+    def refuse(request: Request, problem: Problem) -> Response:
+        # The guard counts it, and writes it into the access log.
+        facts_of(request.scope).error = problem.kind
         return problem.response()
 
-    async def on_problem(_: Request, error: Any) -> Response:
-        return refuse(error)
+    async def on_problem(request: Request, error: Any) -> Response:
+        return refuse(request, error)
 
-    async def on_library_error(_: Request, error: Any) -> Response:
+    async def on_library_error(request: Request, error: Any) -> Response:
+        readiness.note(error)
         problem = problem_of(error)
         if problem.status == 500:
             # Its text is not for the client: the guard logs it and answers 500.
             raise error
-        return refuse(problem)
+        return refuse(request, problem)
 
-    async def on_http_error(_: Request, error: Any) -> Response:
+    async def on_http_error(request: Request, error: Any) -> Response:
         kind = _KINDS.get(error.status_code, "request")
-        return refuse(Problem(error.status_code, kind, str(error.detail), headers=error.headers))
+        return refuse(request, Problem(error.status_code, kind, str(error.detail), headers=error.headers))
 
-    async def on_validation_error(_: Request, error: Any) -> Response:
+    async def on_validation_error(request: Request, error: Any) -> Response:
         said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
-        return refuse(Problem(422, "input", said))
+        return refuse(request, Problem(422, "input", said))
 
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(RequestValidationError, on_validation_error)

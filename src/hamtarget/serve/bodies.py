@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from hamtarget.serve.problems import Problem
+from hamtarget.serve.askers import Asker
+from hamtarget.serve.messages import Message
+from hamtarget.serve.problems import Problem, too_much
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Message)
 
 _SHOWN_ERRORS = 3
 _FIELDS = 4
 _MAX_FIELD_BYTES = 64 * 2**10
+# A larger body is parsed in the slow lane, when it is the client's turn.
+LARGE_BYTES = 128 * 2**10
+# Bytes of memory for each of these in a body, at most: a value, a list, an object, a member of an object.
+_VALUE_BYTES, _LIST_BYTES, _OBJECT_BYTES, _MEMBER_BYTES = 40, 72, 280, 120
 
 
-async def read_json(request: Request, model: type[Model]) -> Model:
+async def read_json(request: Request, model: type[Model], asker: Asker) -> Model:
     """Return the body as a message of this kind.
 
     Raises:
-        Problem: the body is not JSON, or not such a message.
+        Problem: the body is not JSON, or not such a message, or takes too much memory.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", ""):
         raise Problem(415, "media_type", f"the body is {kind[:100]!r}; expected application/json")
-    return _parse(await request.body(), model)
+    body = await request.body()
+    # What it is parsed into stays until the answer is sent.
+    asker.holding.take(parsed_bytes(body))
+    if len(body) > model.most_nested and body.count(b"{") + body.count(b"[") > model.most_nested:
+        raise too_much("lists and objects", model.most_nested, "send less at a time")
+    if len(body) <= LARGE_BYTES:
+        return _parse(body, model)
+    return await asker.slowly(partial(_parse_slowly, body, model))
 
 
-async def read_query(request: Request, model: type[Model]) -> Model:
+async def read_query(request: Request, model: type[Model], asker: Asker) -> Model:
     """Return the body as a query; its field `image` may have come as a file of a form.
 
     A form has the image in the part `image`, and everything else as JSON in the part `request`.
@@ -39,7 +54,7 @@ async def read_query(request: Request, model: type[Model]) -> Model:
         Problem: the body is neither JSON nor such a form, or not such a message.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        return await read_json(request, model)
+        return await read_json(request, model, asker)
     try:
         async with request.form(max_files=1, max_fields=_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
             image, asked = form.get("image"), form.get("request", "{}")
@@ -55,6 +70,25 @@ async def read_query(request: Request, model: type[Model]) -> Model:
         raise Problem(400, "form", f"the form cannot be read: {error.detail}") from None
     except (UnicodeError, LookupError, ValueError) as error:
         raise Problem(400, "form", "the form cannot be read: its names are not in its charset") from error
+
+
+def parsed_bytes(body: bytes) -> int:
+    """Return the memory that a body of JSON takes when it is parsed, at most; nothing is parsed for it.
+
+    Commas, colons and brackets in strings are counted as well.
+    """
+    counts = (body.count(b","), body.count(b"["), body.count(b"{"), body.count(b":"))
+    sizes = (_VALUE_BYTES, _LIST_BYTES, _OBJECT_BYTES, _MEMBER_BYTES)
+    return len(body) + sum(count * size for count, size in zip(counts, sizes, strict=True))
+
+
+def _parse_slowly(body: bytes, model: type[Model]) -> Model:
+    """Parse a large body in a thread, and pause for as long as it took: nothing else can run in the meantime."""
+    began = time.perf_counter()
+    try:
+        return _parse(body, model)
+    finally:
+        time.sleep(time.perf_counter() - began)
 
 
 def _parse(body: bytes, model: type[Model]) -> Model:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import time
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hamtarget.serve.access_log import AccessLog, request_id
+from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
 from hamtarget.serve.meters import Meters
-from hamtarget.serve.problems import Problem, busy
+from hamtarget.serve.problems import Problem
+from hamtarget.serve.request_facts import RequestFacts, put_facts
+from hamtarget.serve.roles import ITEMS_PATH, allows, is_open, needed_role
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.token_ring import TokenRing
 
-ITEMS_PATH = "/v1/items/"
-# Needs no token: the page that asks for it, and the checks that the service lives.
-OPEN_PATHS = frozenset({"/", "/docs", "/healthz", "/readyz", "/favicon.ico"})
-OPEN_PREFIX = "/page/"
+# Status of a request whose client went before it was answered; nginx logs the same.
+_GONE = 499
+# Kinds of requests that had begun and were ended from outside.
+_CANCELLED = frozenset({"cancelled", "deadline", "gone"})
 
 _ANSWER_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (
@@ -41,13 +44,23 @@ _log = logging.getLogger("hamtarget.serve")
 class Guard:
     """Middleware that lets in what the settings allow, and refuses the rest before anything is read or decoded."""
 
-    def __init__(self, app: ASGIApp, *, settings: ServiceSettings, meters: Meters) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServiceSettings,
+        meters: Meters,
+        memory: MemoryAccount,
+        tokens: TokenRing,
+        access_log: AccessLog,
+    ) -> None:
         self._app = app
         self._settings = settings
         self._meters = meters
-        self._token = None if settings.token is None else settings.token.encode("ascii")
+        self._tokens = tokens
+        self._access_log = access_log
         self._hosts = settings.allowed_hosts
-        self._held = _Held(settings.max_held_bytes)
+        self._memory = memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -56,52 +69,74 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        body = _Body(scope, receive, self._settings, self._held)
-        answer = _Answer(send, body)
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        facts = RequestFacts(id=request_id(headers.get(b"x-request-id")), client=_peer(scope))
+        holding = self._memory.open()
+        # Who works on the request takes the memory of the answer from it.
+        scope.setdefault("state", {})[HOLDING] = holding
+        body = _Body(scope, receive, self._settings, holding)
+        answer = _Answer(send, body, facts.id)
         if scope["path"].startswith(ITEMS_PATH):
             # An id may hold a slash, as %2F: the path is split into its parts before they are decoded.
             scope["path"] = scope["raw_path"].decode("latin-1")
         try:
-            self._check(scope)
+            self._check(scope, headers, facts)
+            put_facts(scope, facts)
             async with asyncio.timeout(self._settings.deadline):
                 await self._app(scope, body.receive, answer.send)
         except Problem as problem:
-            await self._refuse(problem, scope, receive, answer)
+            await self._refuse(problem, facts, scope, receive, answer)
         except ClientDisconnect:
             # Nobody is left to read an answer.
-            self._meters.errors.labels("gone").inc()
+            facts.error = "gone"
         except TimeoutError:
             seconds = self._settings.deadline
             late = Problem(504, "deadline", f"the request took more than {seconds:g} s; ask for less, or try again")
-            await self._refuse(late, scope, receive, answer)
+            await self._refuse(late, facts, scope, receive, answer)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"][:200])
+            _log.exception("%s %s failed, request %s", scope["method"], _endpoint(scope), facts.id)
             failed = Problem(500, "internal", "the service failed; its log says why")
-            await self._refuse(failed, scope, receive, answer)
+            await self._refuse(failed, facts, scope, receive, answer)
         finally:
-            self._held.n_bytes -= body.n_bytes
-            route = scope.get("route")
-            endpoint = getattr(route, "path", "other")
-            self._meters.requests.labels(endpoint, answer.status).inc()
-            self._meters.latency.labels(endpoint).observe(time.perf_counter() - began)
+            holding.close()
+            self._record(scope, facts, body, answer, time.perf_counter() - began)
 
-    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        self._meters.errors.labels(problem.kind).inc()
+    async def _refuse(
+        self, problem: Problem, facts: RequestFacts, scope: Scope, receive: Receive, answer: _Answer
+    ) -> None:
+        facts.error = problem.kind
         if answer.status:
             # Half an answer was sent: nothing can be done but to end the connection.
             return
         await problem.response()(scope, receive, answer.send)
 
-    def _check(self, scope: Scope) -> None:
+    def _record(self, scope: Scope, facts: RequestFacts, body: _Body, answer: _Answer, seconds: float) -> None:
+        endpoint, status = _endpoint(scope), answer.status or _GONE
+        self._meters.requests.labels(endpoint, status).inc()
+        self._meters.latency.labels(endpoint).observe(seconds)
+        if facts.error is not None:
+            self._meters.errors.labels(facts.error).inc()
+        if facts.error in _CANCELLED:
+            self._meters.cancelled.labels(facts.error).inc()
+        self._access_log.write(
+            facts,
+            method=scope["method"],
+            endpoint=endpoint,
+            status=status,
+            seconds=seconds,
+            bytes_in=body.n_bytes,
+            bytes_out=answer.n_bytes,
+        )
+
+    def _check(self, scope: Scope, named: dict[bytes, bytes], facts: RequestFacts) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._settings.max_header_bytes:
             raise Problem(431, "headers", f"the headers have more than {self._settings.max_header_bytes:,} bytes")
-        named: dict[bytes, bytes] = dict(headers)
         host = named.get(b"host", b"").decode("latin-1").lower()
         self._check_host(host)
-        if not (scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX)):
+        if not is_open(scope["path"]):
             _check_origin(named, host)
-            self._check_token(named.get(b"authorization", b""))
+            self._check_token(scope, named.get(b"authorization", b""), facts)
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem(415, "encoding", "the body is compressed; send it uncompressed")
         length = named.get(b"content-length")
@@ -114,51 +149,50 @@ class Guard:
         if self._hosts is not None and _without_port(host) not in self._hosts:
             raise Problem(421, "host", f"the host name is {host[:100]!r}; use the service's address, or --host-name")
 
-    def _check_token(self, authorization: bytes) -> None:
-        if self._token is None:
+    def _check_token(self, scope: Scope, authorization: bytes, facts: RequestFacts) -> None:
+        if not self._tokens.is_needed:
             return
-        scheme, _, given = authorization.partition(b" ")
-        # One comparison in constant time, whatever was sent: it reveals nothing of the token.
-        equal = hmac.compare_digest(given.strip(), self._token)
-        if not (equal and scheme.lower() == b"bearer"):
+        entry = self._tokens.find(authorization)
+        if entry is None:
             headers = {"WWW-Authenticate": "Bearer"}
-            raise Problem(401, "token", "a token is needed: Authorization: Bearer ...", headers=headers)
+            raise Problem(401, "token", "a valid token is needed: Authorization: Bearer ...", headers=headers)
+        facts.client = entry.name
+        needed = needed_role(scope["method"], scope["path"])
+        if needed is not None and not allows(entry.role, needed):
+            message = f"the token's role is {entry.role}; this request needs the role {needed}"
+            raise Problem(403, "role", message, details={"role": needed})
 
 
 class _Answer:
-    """Sender of an answer: adds the headers that every answer has, and remembers its status."""
+    """Sender of an answer: adds the headers that every answer has, and remembers its status and size."""
 
-    def __init__(self, send: Send, body: _Body) -> None:
+    def __init__(self, send: Send, body: _Body, request_id: str) -> None:
         self._send = send
         self._body = body
+        self._request_id = request_id.encode("ascii")
         self.status = 0
+        self.n_bytes = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), *_ANSWER_HEADERS]
+            headers = [*message.get("headers", ()), *_ANSWER_HEADERS, (b"x-request-id", self._request_id)]
             if not self._body.is_whole:
                 # The rest of the body is not read; a next request could not be told from it.
                 headers.append((b"connection", b"close"))
             message["headers"] = headers
+        else:
+            self.n_bytes += len(message.get("body", b""))
         await self._send(message)
-
-
-@dataclass(slots=True)
-class _Held:
-    """Bytes of all bodies that are held in memory, and their bound."""
-
-    most: int
-    n_bytes: int = 0
 
 
 class _Body:
     """Receiver of a body: passes on its parts as long as it is neither too large nor too slow."""
 
-    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, held: _Held) -> None:
+    def __init__(self, scope: Scope, receive: Receive, settings: ServiceSettings, holding: Holding) -> None:
         self._receive = receive
         self._settings = settings
-        self._held = held
+        self._holding = holding
         self.n_bytes = 0
         self._late: float | None = None
         lengths = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
@@ -179,17 +213,26 @@ class _Body:
             raise Problem(408, "slow", f"the body did not arrive within {seconds:g} s") from None
         if message["type"] == "http.request":
             self.n_bytes += len(message.get("body", b""))
-            self._held.n_bytes += len(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
             if self.n_bytes > self._settings.max_body_bytes:
                 raise _too_large(self._settings)
-            if self._held.n_bytes > self._held.most:
-                raise busy("too many large requests are under way; try again in a moment")
+            self._holding.take(len(message.get("body", b"")))
         return message
 
 
 def _too_large(settings: ServiceSettings) -> Problem:
     return Problem(413, "too_large", f"the body has more than {settings.max_body_bytes:,} bytes; send less at a time")
+
+
+def _endpoint(scope: Scope) -> str:
+    """Return the route of a request as a template: a path may hold an id."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def _peer(scope: Scope) -> str:
+    """Return the address of whoever is connected, without the port."""
+    client = scope.get("client")
+    return "unknown" if client is None else str(client[0])[:64]
 
 
 def _without_port(host: str) -> str:

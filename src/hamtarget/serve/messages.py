@@ -11,9 +11,9 @@ from hamtarget.filters import Filter, Range
 
 MAX_ID_CHARACTERS = 1024
 MAX_VECTOR = 65_536
-
-# What is asked of each query: searches that agree in it can be one batch.
-_QUESTION = {"radius", "limit", "k", "budget", "comparisons", "rerank", "filter"}
+# Checked before anything is made of a body; the settings of a service are stricter.
+MAX_QUERIES = 20_000
+MAX_ITEMS = 20_000
 
 
 def _from_base64(text: object) -> bytes:
@@ -39,7 +39,8 @@ HexCode = Annotated[
         examples=["0f1e"],
     ),
 ]
-Vector = Annotated[list[float], Field(min_length=1, max_length=MAX_VECTOR)]
+# Of a million errors in a body, one is told.
+Vector = Annotated[list[float], Field(fail_fast=True, min_length=1, max_length=MAX_VECTOR)]
 Base64 = Annotated[
     bytes,
     BeforeValidator(_from_base64),
@@ -47,12 +48,17 @@ Base64 = Annotated[
 ]
 
 
-class _Message(BaseModel):
+class Message(BaseModel):
+    """A request as JSON."""
+
     # Strict: "7" is not 7, and true is not 1. JSON's NaN and 1e999 are refused wherever a number is expected.
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
+    most_nested: ClassVar[int] = 4096
+    """Lists and objects in a body, at most; parsing each of them takes microseconds."""
 
-class Bounds(_Message):
+
+class Bounds(Message):
     """Values from `min` to `max`, both included: two numbers or two strings."""
 
     min: float | int | str | None = None
@@ -68,7 +74,7 @@ PayloadFilter = Annotated[
 Kind = Literal["search", "nearest", "probe"]
 
 
-class _Search(_Message):
+class _Search(Message):
     """Fields of every search."""
 
     kind: ClassVar[Kind]
@@ -93,9 +99,25 @@ class _Search(_Message):
         }
 
     @property
-    def key(self) -> str:
-        """A text that is the same for searches that can be done as one batch."""
-        return f"{type(self).__name__} {self.model_dump(include=_QUESTION)}"
+    def key(self) -> tuple[object, ...]:
+        """The question asked of each query: searches that agree in it can be done as one batch."""
+        if not self.filter:
+            return (type(self), self.rerank, *self._bounds)
+        # 1 and true are equal to Python, but not to a filter.
+        wanted = ((field, type(value), value) for field, value in self.filter.items())
+        return (type(self), self.rerank, *self._bounds, *wanted)
+
+    @property
+    def cost_key(self) -> tuple[object, ...]:
+        """The facts that the cost of a query depends on; neither values of a filter nor small differences of limits."""
+        near = (None if bound is None else bound.bit_length() for bound in self._bounds[1:])
+        fields = () if not self.filter else tuple(self.filter)
+        return (self.kind, self._bounds[0], self.rerank is None, *near, *fields)
+
+    @property
+    def _bounds(self) -> tuple[int | None, ...]:
+        """The numbers of a search, its radius first."""
+        raise NotImplementedError
 
 
 class _Within(_Search):
@@ -105,6 +127,10 @@ class _Within(_Search):
 
     radius: int | None = Field(None, ge=0, le=1023, description="The store's radius by default.")
     limit: int = Field(50, ge=1)
+
+    @property
+    def _bounds(self) -> tuple[int | None, ...]:
+        return (self.radius, self.limit)
 
     @property
     def most_hits(self) -> int:
@@ -118,6 +144,10 @@ class _Nearest(_Search):
     kind = "nearest"
 
     k: int = Field(10, ge=1)
+
+    @property
+    def _bounds(self) -> tuple[int | None, ...]:
+        return (None, self.k)
 
     @property
     def most_hits(self) -> int:
@@ -148,6 +178,10 @@ class _Probe(_Search):
     )
 
     @property
+    def _bounds(self) -> tuple[int | None, ...]:
+        return (self.radius, self.limit, self.budget, self.comparisons)
+
+    @property
     def hit_limit(self) -> int | None:
         """Hits of a query before they are ranked, at most; None: all."""
         return self.default_limit if self.limit is None and self.rerank is None else self.limit
@@ -158,7 +192,7 @@ class _Probe(_Search):
         return self.rerank or self.hit_limit or self.default_limit
 
 
-class _One(_Message):
+class _One(Message):
     """One query, as one of `code`, `vector`, `image` and `id`; and what to tell of its hits."""
 
     code: HexCode | None = None
@@ -173,14 +207,20 @@ class _One(_Message):
     )
 
 
-class _Many(_Message):
+class _Many(Message):
     """Many queries, as one of `codes`, `codes_base64` and `vectors`."""
 
-    codes: list[HexCode] | None = Field(None, min_length=1)
+    most_nested = 3 * MAX_QUERIES
+
+    codes: list[HexCode] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_QUERIES)
     codes_base64: Base64 | None = Field(None, description="The packed rows of all codes, one after another, in base64.")
-    vectors: list[Vector] | None = Field(None, min_length=1)
+    vectors: list[Vector] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_QUERIES)
     embedding: list[Vector] | None = Field(
-        None, min_length=1, description="Embeddings of the queries, for `rerank`; needed with codes only."
+        None,
+        fail_fast=True,
+        min_length=1,
+        max_length=MAX_QUERIES,
+        description="Embeddings of the queries, for `rerank`; needed with codes only.",
     )
     arrays: Literal["json", "base64"] = Field(
         "json",
@@ -219,7 +259,11 @@ class BatchProbeRequest(_Many, _Probe):
     default_limit = 10
 
     logits: list[Vector] | None = Field(
-        None, min_length=1, description="The queries as the encoder's real values before the sign."
+        None,
+        fail_fast=True,
+        min_length=1,
+        max_length=MAX_QUERIES,
+        description="The queries as the encoder's real values before the sign.",
     )
 
 
@@ -228,7 +272,7 @@ ManyQueries = BatchSearchRequest | BatchNearestRequest | BatchProbeRequest
 AnySearch = OneQuery | ManyQueries
 
 
-class ItemIn(_Message):
+class ItemIn(Message):
     """An item to keep: an id, one of `code`, `vector` and `image`, and perhaps an embedding and a payload."""
 
     id: ItemId
@@ -239,10 +283,12 @@ class ItemIn(_Message):
     payload: dict[str, Any] | None = None
 
 
-class PutRequest(_Message):
+class PutRequest(Message):
     """Items to keep, in place of those with the same ids; all of them or none."""
 
-    items: list[ItemIn] = Field(min_length=1)
+    most_nested = 100_000
+
+    items: list[ItemIn] = Field(fail_fast=True, min_length=1, max_length=MAX_ITEMS)
 
 
 class HitOut(BaseModel):
@@ -362,6 +408,9 @@ class ErrorDetail(BaseModel):
 
     kind: str
     message: str
+    limit: str | None = Field(default=None, description="With `too_much`: what there is too much of.")
+    value: float | None = Field(default=None, description="With `too_much`: the most of it.")
+    role: str | None = Field(default=None, description="With `role`: the role that the request needs.")
 
 
 class ErrorAnswer(BaseModel):

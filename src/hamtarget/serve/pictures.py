@@ -6,7 +6,8 @@ import io
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 from hamtarget.datasets.images import read_image
 from hamtarget.errors import ImageError, MissingExtraError
+from hamtarget.serve.memory import Holding
+from hamtarget.serve.problems import Problem
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,6 +30,8 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _MAX_FILE_BYTES = 64 * 2**20
 _CACHED_BYTES = 32 * 2**20
 _JPEG_QUALITY = 85
+# Pillow keeps 4 bytes of a pixel, and one more while a palette is converted.
+_PIXEL_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +42,37 @@ class Picture:
     media_type: str
 
 
-def read_upload(content: bytes, shape: Sequence[int], *, max_pixels: int) -> NDArray[np.uint8]:
+def read_upload(
+    content: bytes, shape: Sequence[int], *, max_pixels: int, holding: Holding | None = None
+) -> NDArray[np.uint8]:
     """Read an image that came with a request into an array of an encoder's input shape.
 
     Raises:
         ImageError: it is no image, is damaged, or has too many pixels by its header.
+        Problem: its pixels do not fit the memory that the request, or all requests, may hold.
     """
     try:
-        with _opened(io.BytesIO(content), max_pixels):
-            pass
-        return read_image(content, shape)
-    except (ImageError, MissingExtraError):
+        with _opened(io.BytesIO(content), max_pixels) as image:
+            n_bytes = _PIXEL_BYTES * image.width * image.height
+        with _held(holding, n_bytes):
+            return read_image(content, shape)
+    except (ImageError, MissingExtraError, Problem):
         raise
     except Exception as error:
         raise ImageError(f"the image cannot be read: {type(error).__name__}") from error
+
+
+@contextmanager
+def _held(holding: Holding | None, n_bytes: int) -> Iterator[None]:
+    """Take the memory of pixels, and give it back at the end of the block."""
+    if holding is None:
+        yield
+        return
+    holding.take(n_bytes)
+    try:
+        yield
+    finally:
+        holding.give(n_bytes)
 
 
 class Pictures:
@@ -86,13 +108,14 @@ class Pictures:
                 continue
         return None
 
-    def thumbnail(self, name: object, side: int) -> Picture | None:
+    def thumbnail(self, name: object, side: int, holding: Holding | None = None) -> Picture | None:
         """Draw a picture at most `side` pixels wide and high; return None where there is none to show.
 
         It is drawn anew from its pixels: nothing else in the file (places, comments, scripts) gets out.
 
         Raises:
             ImageError: the file is no image, is damaged, or has too many pixels.
+            Problem: its pixels do not fit the memory that the request, or all requests, may hold.
         """
         path = self.find(name)
         if path is None:
@@ -114,7 +137,7 @@ class Pictures:
                 if known is not None:
                     self._cache.move_to_end(key)
                     return known
-            drawn = _draw(file, side, self._max_pixels)
+            drawn = _draw(file, side, self._max_pixels, holding)
         self._remember(key, drawn)
         return drawn
 
@@ -150,23 +173,30 @@ def _opened(file: BinaryIO, max_pixels: int) -> Image.Image:
     return image
 
 
-def _draw(file: BinaryIO, side: int, max_pixels: int) -> Picture:
+def _draw(file: BinaryIO, side: int, max_pixels: int, holding: Holding | None) -> Picture:
     from PIL import Image, ImageOps
 
     image: Any = _opened(file, max_pixels)
     try:
         with image:
             is_drawing = image.format in ("PNG", "GIF")
+            # A JPEG is decoded at a fraction of its size; what remains is what takes memory.
             image.draft(None, (2 * side, 2 * side))
-            image = ImageOps.exif_transpose(image)
-            image = image.convert("RGBA" if is_drawing and image.has_transparency_data else "RGB")
-            image.thumbnail((side, side), Image.Resampling.BICUBIC)
+            with _held(holding, _PIXEL_BYTES * image.width * image.height):
+                mode = "RGBA" if is_drawing and image.has_transparency_data else "RGB"
+                if image.mode != mode:
+                    image = image.convert(mode)
+                # Made small before it is turned: turning needs a second copy.
+                image.thumbnail((side, side), Image.Resampling.BICUBIC)
+                image = ImageOps.exif_transpose(image)
             out = io.BytesIO()
             if is_drawing:
                 # A new image: saving the old one would write its notes again.
                 Image.fromarray(np.asarray(image)).save(out, "PNG")
             else:
                 Image.fromarray(np.asarray(image)).save(out, "JPEG", quality=_JPEG_QUALITY)
+    except Problem:
+        raise
     except Exception as error:
         raise ImageError(f"the image cannot be read: {type(error).__name__}") from error
     return Picture(out.getvalue(), "image/png" if is_drawing else "image/jpeg")

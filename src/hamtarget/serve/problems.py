@@ -27,24 +27,61 @@ class Problem(Exception):
         kind: one word for programs.
         message: a sentence for people: found, expected, what to do.
         headers: further headers of the answer.
+        details: further fields of the answer, for programs: the limit that was passed, the role that is needed.
     """
 
-    def __init__(self, status: int, kind: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Mapping[str, str | int | float] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.message = message
         self.headers = dict(headers or {})
+        self.details = dict(details or {})
 
     def response(self) -> JSONResponse:
         """Return the refusal as an answer."""
-        content = {"error": {"kind": self.kind, "message": self.message}}
+        content = {"error": {"kind": self.kind, "message": self.message, **self.details}}
         return JSONResponse(content, status_code=self.status, headers=self.headers)
 
 
 def busy(message: str) -> Problem:
     """Return the refusal of a service that has too much to do at the moment."""
     return Problem(503, "busy", message, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def not_ready(reason: str) -> Problem:
+    """Return the answer of a service that should get no requests at the moment."""
+    return Problem(503, "not_ready", reason, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def too_much(limit: str, value: float, advice: str) -> Problem:
+    """Return the refusal of a request that asks for more than one request may take.
+
+    Args:
+        limit: what there is too much of, such as "rows", "hits", "bytes" or "seconds".
+        value: the most that one request may take.
+        advice: how to ask for less, such as "use a smaller radius".
+    """
+    message = f"the request takes more than {value:,} {limit}, the most of one request; {advice}"
+    return Problem(413, "too_much", message, details={"limit": limit, "value": value})
+
+
+def too_busy(message: str, *, retry_after: int = RETRY_SECONDS) -> Problem:
+    """Return the refusal of a client that has its share of the service under way already; others are served.
+
+    Args:
+        message: what there is too much of, and what to do.
+        retry_after: seconds after which to try again.
+    """
+    return Problem(429, "too_busy", message, headers={"Retry-After": str(retry_after)})
 
 
 def not_found(message: str) -> Problem:

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hamtarget.serve.app import create_app
+from hamtarget.serve.meters import Meters
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 
@@ -72,9 +73,10 @@ def serving(store: Store, settings: ServiceSettings) -> Iterator[str]:
 def _server(
     store: Store, settings: ServiceSettings, listener: socket.socket, announce: Callable[[str], None] | None
 ) -> _Server:
+    app = create_app(store, settings)
     config = uvicorn.Config(
-        create_app(store, settings),
-        http=_protocol(settings),
+        app,
+        http=_protocol(settings, app.state.service.meters),
         ws="none",
         log_config=None,
         access_log=False,
@@ -129,7 +131,7 @@ def _listening(settings: ServiceSettings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _protocol(settings: ServiceSettings) -> type[H11Protocol]:
+def _protocol(settings: ServiceSettings, meters: Meters) -> type[H11Protocol]:
     """Return uvicorn's protocol with a bound on the time that the head of a request may take."""
 
     class Protocol(H11Protocol):
@@ -137,10 +139,12 @@ def _protocol(settings: ServiceSettings) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            meters.connections.inc()
             self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._unwatch()
+            meters.connections.dec()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:

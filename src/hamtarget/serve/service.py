@@ -3,59 +3,104 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.requests import Request
 
 from hamtarget.codes import Codes, check_finite, from_logits
-from hamtarget.errors import InputError
+from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
+from hamtarget.serve.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.coalescing import Coalescer
+from hamtarget.serve.cost_book import Slices
+from hamtarget.serve.memory import MemoryAccount
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture
-from hamtarget.serve.problems import Problem, not_found
+from hamtarget.serve.problems import Problem, busy, not_found, too_much
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.work import DeleteJob, Encoded, Found, Input, PictureJob, PutJob, SearchJob, Work
+from hamtarget.serve.work import (
+    DeleteJob,
+    Encoded,
+    EncodeJob,
+    Found,
+    Input,
+    PictureJob,
+    PutJob,
+    SearchJob,
+    TooSlow,
+    Work,
+    join_encoded,
+    join_found,
+    needs_items,
+    part_of,
+)
 from hamtarget.store import Store
 from hamtarget.store.probe_defaults import probing_defaults
 
 # Rows of one batch, at most, so that requests which come meanwhile need not wait long.
 _ENCODED_ROWS = 64
-_SEARCHED_ROWS = 16_384
-_WRITTEN_ROWS = 20_000
+_WRITTEN_ROWS = 10_000
 _READ_ROWS = 1024
-_DRAWN_ROWS = 16
+_SAMPLED_ROWS = 64
 # Each picture is a request of its own, and a page asks for many at once.
 _PICTURES_WAITING = 1024
+# A long search gives way to those of other clients after so many seconds.
+_TURN_SECONDS = 0.1
+# More numbers or items than these are converted in the slow lane, not in the event loop.
+_MANY_ROWS = 64
+_MANY_HITS = 2000
+_MUCH_MEMORY = 2**20
 
 
 class Service:
-    """A store, and the queues in front of its encoder, its index and its files."""
+    """A store, and the queues in front of its encoder, its index and its files.
+
+    Searches have two queues. All are tried in the quick lane, where those of all clients that ask for the same are one
+    search, unless searches of their kind took long lately. What takes longer than a few milliseconds goes to the slow
+    lane, where clients take turns and long searches are done in parts.
+    """
 
     def __init__(self, store: Store, settings: ServiceSettings) -> None:
         self.store = store
         self.settings = settings
         self.meters = Meters()
+        self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
         self.is_ready = False
-        waiting = settings.max_waiting
-        self._encoding: Coalescer[list[Input], Encoded] = Coalescer(
-            "encode", self.work.encode, most_rows=_ENCODED_ROWS, most_waiting=waiting, meters=self.meters
+        self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, _ENCODED_ROWS)
+        self._searching: Coalescer[SearchJob, Found] = self._lane(
+            "search", self.work.search, 1.0, weigh=self.work.weigh
         )
-        self._searching: Coalescer[SearchJob, Found] = Coalescer(
-            "search", self.work.search, most_rows=_SEARCHED_ROWS, most_waiting=waiting, meters=self.meters
-        )
-        self._reading: Coalescer[list[Id], list[Item | None]] = Coalescer(
-            "read", self.work.read, most_rows=_READ_ROWS, most_waiting=waiting, meters=self.meters
-        )
-        self._writing: Coalescer[PutJob | DeleteJob, int] = Coalescer(
-            "write", self.work.write, most_rows=_WRITTEN_ROWS, most_waiting=waiting, meters=self.meters
-        )
+        self._reading: Coalescer[list[Id], list[Item | None]] = self._lane("read", self.work.read, _READ_ROWS)
+        self._writing: Coalescer[PutJob | DeleteJob, int] = self._lane("write", self.work.write, _WRITTEN_ROWS)
         self._drawing: Coalescer[PictureJob, Picture | None] = Coalescer(
-            "draw", self.work.draw, most_rows=_DRAWN_ROWS, most_waiting=_PICTURES_WAITING, meters=self.meters
+            "draw", self.work.draw, most_rows=1, most_waiting=_PICTURES_WAITING, meters=self.meters
+        )
+        self._sampling: Coalescer[Codes, messages.Histogram] = self._lane("sample", self.work.histograms, _SAMPLED_ROWS)
+        self._slow: SlowLane = self._lane("slow", _call_each, 1)
+
+    def _lane(
+        self,
+        name: str,
+        work: Callable[[Sequence[Any]], Sequence[Any]],
+        most_rows: float,
+        *,
+        weigh: Callable[[Any], float] | None = None,
+    ) -> Coalescer[Any, Any]:
+        return Coalescer(
+            name,
+            work,
+            most_rows=most_rows,
+            most_waiting=self.settings.max_waiting,
+            most_waiting_each=self.settings.max_waiting_each,
+            meters=self.meters,
+            weigh=weigh,
         )
 
     async def start(self) -> None:
@@ -66,10 +111,15 @@ class Service:
     async def drain(self) -> None:
         """Take no more requests, and wait until all that were taken are answered."""
         self.is_ready = False
-        for queue in (self._encoding, self._searching, self._reading, self._writing, self._drawing):
-            await queue.drain()
+        lanes = (self._encoding, self._searching, self._reading, self._writing, self._drawing, self._sampling)
+        for lane in (*lanes, self._slow):
+            await lane.drain()
 
-    async def search(self, asked: messages.OneQuery) -> Found:
+    def asker(self, request: Request) -> Asker:
+        """Return who asks, with the limits of the request; its clock starts now."""
+        return asker_of(request, self.settings, self.memory, self._slow)
+
+    async def search(self, asked: messages.OneQuery, asker: Asker) -> Found:
         """Search for one query, and return its hits with their items."""
         if bounds := await self._open_bounds(asked):
             asked = asked.model_copy(update=bounds)
@@ -77,25 +127,127 @@ class Service:
         if (asked.payload or asked.codes) and asked.most_hits > self.settings.max_items:
             most = self.settings.max_items
             raise _refused(f"hits come with payloads or codes {most:,} at a time; ask for fewer, or without")
-        query = await self._query(asked)
-        return await self._searching.submit(SearchJob(asked, query))
+        query = await self._query(asked, asker)
+        found = await self._find(SearchJob(asked, query, asked.cost_key), asker)
+        if needs_items(found):
+            found = await self._slowly(asker, partial(self.work.show_slowly, found, asker.limits))
+        if asked.histogram:
+            code = query.codes[:1]
+            found = replace(found, histogram=await self._sampling.submit(code, client=asker.client))
+        return found
 
-    async def search_batch(self, asked: messages.ManyQueries) -> Found:
+    async def search_batch(self, asked: messages.ManyQueries, asker: Asker) -> Found:
         """Search for many queries, and return their hits."""
         if bounds := await self._open_bounds(asked):
             asked = asked.model_copy(update=bounds)
-        queries = await self._queries(asked)
-        return await self._searching.submit(SearchJob(asked, queries), rows=len(queries.codes))
+        queries = await self._queries(asked, asker)
+        return await self._find(SearchJob(asked, queries, asked.cost_key), asker)
 
-    async def put(self, items: list[messages.ItemIn]) -> int:
+    async def written(self, asker: Asker, write: Callable[[], bytes], n_hits: int) -> bytes:
+        """Return an answer that `write` writes: here if it is small, else in the slow lane."""
+        is_small = n_hits <= _MANY_HITS and asker.holding.held <= _MUCH_MEMORY
+        body: bytes = write() if is_small else await self._slowly(asker, write)
+        asker.holding.take(len(body))
+        return body
+
+    async def put(self, items: list[messages.ItemIn], asker: Asker) -> int:
         """Put items, all or none; return their number once they are on disk."""
         self._check_writable()
         if len(items) > self.settings.max_items:
             raise _refused(f"there are {len(items):,} items; send at most {self.settings.max_items:,} at a time")
+        is_large = len(items) > _MANY_ROWS or any(item.embedding is not None for item in items)
+        prepare = partial(self._prepared, items)
+        job, inputs = await self._slowly(asker, prepare) if is_large else prepare()
+        for start in range(0, len(inputs), _ENCODED_ROWS):
+            places = list(inputs)[start : start + _ENCODED_ROWS]
+            # An image takes long to decode: each is a job, so that others can come between.
+            made = await asyncio.gather(
+                *(
+                    self._encoding.submit(EncodeJob([inputs[place]], asker.holding), client=asker.client)
+                    for place in places
+                )
+            )
+            for place, encoded in zip(places, made, strict=True):
+                job.codes[place] = encoded.codes[0]
+                if job.embeddings[place] is None and encoded.embeddings is not None:
+                    job.embeddings[place] = encoded.embeddings[0]
+        rows = self._rows_of_embeddings(job.embeddings)
+        put = PutJob(job.ids, job.codes, rows, job.payloads)
+        return await self._writing.submit(put, rows=len(items), client=asker.client)
+
+    async def delete(self, id: Id, asker: Asker) -> None:
+        """Delete an item; it is gone from the disk, too, on return."""
+        self._check_writable()
+        if await self._writing.submit(DeleteJob(id), client=asker.client) == 0:
+            raise not_found("there is no item of this id")
+
+    async def item(self, id: Id, asker: Asker) -> Item:
+        """Return the item of an id."""
+        try:
+            (item,) = await self._reading.submit([id], client=asker.client)
+        except TooSlow:
+            (item,) = await self._slowly(asker, partial(self.work.read_slowly, [id], asker.limits))
+        if item is None:
+            raise not_found("there is no item of this id")
+        return item
+
+    async def picture(self, id: Id, side: int, asker: Asker) -> Picture:
+        """Return an item's picture, at most `side` pixels wide and high."""
+        item = await self.item(id, asker)
+        job = PictureJob((item.payload or {}).get("image"), side, asker.holding)
+        drawn = await self._drawing.submit(job, client=asker.client)
+        if drawn is None:
+            raise not_found("this item has no image in a folder that is served (--images)")
+        return drawn
+
+    def has_image(self, item: Item) -> bool:
+        """Return True if the item may have a picture."""
+        return bool(self.work.pictures) and isinstance((item.payload or {}).get("image"), str)
+
+    async def _find(self, job: SearchJob, asker: Asker) -> Found:
+        """Return what is found, by the quick lane or, if it takes longer, by the slow one."""
+        expected = self.work.expected_seconds(job)
+        # Who has slow work waiting does not try out in the quick lane what else may be slow.
+        is_quick = not self._slow.has_waiting(asker.client) if expected is None else expected <= self.work.quick_seconds
+        found = None
+        if is_quick:
+            try:
+                found = await self._searching.submit(job, rows=len(job.queries.codes), client=asker.client)
+            except TooSlow:
+                found = None
+        if found is None:
+            found = await self._find_slowly(job, asker)
+        asker.facts.rows += int(found.costs.candidates.sum())
+        asker.facts.hits += len(found.hits.rows)
+        return found
+
+    async def _find_slowly(self, job: SearchJob, asker: Asker) -> Found:
+        """Search in the slow lane, in parts, so that other clients' searches can come between."""
+        n_queries = len(job.queries.codes)
+        expected = self.work.expected_seconds(job)
+        slices = Slices(_TURN_SECONDS, None if expected is None else expected / n_queries)
+        parts: list[Found] = []
+        start = 0
+        while start < n_queries:
+            stop = min(n_queries, start + slices.size)
+            part = job if stop - start == n_queries else part_of(job, start, stop)
+            parts.append(await self._slowly(asker, partial(self.work.search_slowly, part, asker.limits)))
+            slices.took(stop - start, parts[-1].ms / 1000)
+            start = stop
+        return join_found(job, parts)
+
+    async def _slowly(self, asker: Asker, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns in the slow lane; refuse the request if it reaches its limits."""
+        try:
+            return await asker.slowly(work)
+        except LimitError as error:
+            raise _limited(error, self.settings) from None
+
+    def _prepared(self, items: list[messages.ItemIn]) -> tuple[_Prepared, dict[int, Input]]:
+        """Return items as arrays, and the inputs, by their places, whose codes are still to be made."""
         codes = np.empty((len(items), self.store.n_bits // 8), dtype=np.uint8)
         embeddings: list[Any] = [None] * len(items)
-        inputs: list[Input] = []
-        places: list[int] = []
+        inputs: dict[int, Input] = {}
         for place, item in enumerate(items):
             if sum(each is not None for each in (item.code, item.vector, item.image)) != 1:
                 raise _refused(f"item {place}: give one of code, vector and image")
@@ -104,49 +256,18 @@ class Service:
             if item.code is not None:
                 codes[place] = self._codes([item.code])[0]
             else:
-                places.append(place)
-                inputs.append(item.image if item.image is not None else item.vector or [])
-        for start in range(0, len(inputs), _ENCODED_ROWS):
-            part = inputs[start : start + _ENCODED_ROWS]
-            made = await self._encoding.submit(part, rows=len(part))
-            for row, place in enumerate(places[start : start + _ENCODED_ROWS]):
-                codes[place] = made.codes[row]
-                if embeddings[place] is None and made.embeddings is not None:
-                    embeddings[place] = made.embeddings[row]
-        rows: NDArray[Any] | None = None
+                inputs[place] = item.image if item.image is not None else item.vector or []
+        ids, payloads = [item.id for item in items], [item.payload for item in items]
+        return _Prepared(ids, codes, embeddings, payloads), inputs
+
+    def _rows_of_embeddings(self, embeddings: list[Any]) -> NDArray[Any] | None:
         kind = self.store.embeddings
-        if kind is not None:
-            missing = next((place for place, each in enumerate(embeddings) if each is None), None)
-            if missing is not None:
-                raise _refused(f"item {missing} has no embedding; this store keeps {kind.n_dims} numbers for each item")
-            rows = np.stack(embeddings)
-        job = PutJob([item.id for item in items], codes, rows, [item.payload for item in items])
-        return await self._writing.submit(job, rows=len(items))
-
-    async def delete(self, id: Id) -> None:
-        """Delete an item; it is gone from the disk, too, on return."""
-        self._check_writable()
-        if await self._writing.submit(DeleteJob(id)) == 0:
-            raise not_found("there is no item of this id")
-
-    async def item(self, id: Id) -> Item:
-        """Return the item of an id."""
-        (item,) = await self._reading.submit([id])
-        if item is None:
-            raise not_found("there is no item of this id")
-        return item
-
-    async def picture(self, id: Id, side: int) -> Picture:
-        """Return an item's picture, at most `side` pixels wide and high."""
-        item = await self.item(id)
-        drawn = await self._drawing.submit(PictureJob((item.payload or {}).get("image"), side))
-        if drawn is None:
-            raise not_found("this item has no image in a folder that is served (--images)")
-        return drawn
-
-    def has_image(self, item: Item) -> bool:
-        """Return True if the item may have a picture."""
-        return bool(self.work.pictures) and isinstance((item.payload or {}).get("image"), str)
+        if kind is None:
+            return None
+        missing = next((place for place, each in enumerate(embeddings) if each is None), None)
+        if missing is not None:
+            raise _refused(f"item {missing} has no embedding; this store keeps {kind.n_dims} numbers for each item")
+        return np.stack(embeddings)
 
     async def _open_bounds(self, asked: messages.AnySearch) -> dict[str, int]:
         """Return the store's radius and budget as far as a request leaves them open."""
@@ -160,7 +281,7 @@ class Service:
         radius = usual.radius if asked.radius is None else asked.radius
         return {"radius": radius, "budget": asked.budget or usual.budget}
 
-    async def _query(self, asked: messages.OneQuery) -> Encoded:
+    async def _query(self, asked: messages.OneQuery, asker: Asker) -> Encoded:
         """Return the code of a query and, as far as they are known, its logits and embedding."""
         logits = asked.logits if isinstance(asked, messages.ProbeRequest) else None
         if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.id, logits)) != 1:
@@ -171,14 +292,15 @@ class Service:
         if asked.code is not None:
             return Encoded(self._codes([asked.code]), embeddings=embedding)
         if asked.id is not None:
-            item = await self.item(asked.id)
+            item = await self.item(asked.id, asker)
             if embedding is None and item.embedding is not None:
                 embedding = np.asarray(item.embedding)[None]
             return Encoded(np.asarray(item.code, dtype=np.uint8)[None], embeddings=embedding)
-        made = await self._encoding.submit([asked.image if asked.image is not None else asked.vector or []])
+        job = EncodeJob([asked.image if asked.image is not None else asked.vector or []], asker.holding)
+        made = await self._encoding.submit(job, client=asker.client)
         return made if embedding is None else replace(made, embeddings=embedding)
 
-    async def _queries(self, asked: messages.ManyQueries) -> Encoded:
+    async def _queries(self, asked: messages.ManyQueries, asker: Asker) -> Encoded:
         """Return the codes of many queries and, as far as they are known, their logits and embeddings."""
         logits = asked.logits if isinstance(asked, messages.BatchProbeRequest) else None
         given = [each for each in (asked.codes, asked.codes_base64, asked.vectors, logits) if each is not None]
@@ -195,11 +317,13 @@ class Service:
                 raise _refused(
                     f"there are {len(asked.embedding):,} embeddings for {n_queries:,} queries; send one each"
                 )
-            embeddings = np.stack([self._embedding(row) for row in asked.embedding])
+            stack = partial(self._stacked, asked.embedding)
+            embeddings = stack() if n_queries <= _MANY_ROWS else await self._slowly(asker, stack)
         if logits is not None:
-            return self._from_logits(logits, embeddings)
+            convert = partial(self._from_logits, logits, embeddings)
+            return convert() if n_queries <= _MANY_ROWS else await self._slowly(asker, convert)
         if asked.vectors is not None:
-            made = await self._encoding.submit(list(asked.vectors), rows=len(asked.vectors))
+            made = await self._encoded(asked.vectors, asker)
             return made if embeddings is None else replace(made, embeddings=embeddings)
         if asked.codes is not None:
             return Encoded(self._codes(asked.codes), embeddings=embeddings)
@@ -208,6 +332,17 @@ class Service:
         if not packed or len(packed) % n_bytes:
             raise _refused(f"codes_base64 holds {len(packed):,} bytes; expected a multiple of {n_bytes}, one code each")
         return Encoded(np.frombuffer(packed, dtype=np.uint8).reshape(-1, n_bytes), embeddings=embeddings)
+
+    async def _encoded(self, vectors: list[list[float]], asker: Asker) -> Encoded:
+        """Encode vectors, a few at a time, so that others' can come between."""
+        parts = []
+        for start in range(0, len(vectors), _ENCODED_ROWS):
+            part = EncodeJob(vectors[start : start + _ENCODED_ROWS])
+            parts.append(await self._encoding.submit(part, rows=len(part.inputs), client=asker.client))
+        return join_encoded(parts)
+
+    def _stacked(self, rows: list[list[float]]) -> NDArray[Any]:
+        return np.stack([self._embedding(row) for row in rows])
 
     def _codes(self, texts: list[str]) -> Codes:
         n_bits = self.store.n_bits
@@ -254,6 +389,40 @@ class Service:
     def _check_writable(self) -> None:
         if self.store.read_only:
             raise Problem(403, "read_only", "this service takes no changes; it was not started with --writable")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """Items as arrays; codes and embeddings that an encoder makes are still missing."""
+
+    ids: list[Id]
+    codes: Codes
+    embeddings: list[Any]
+    payloads: list[dict[str, Any] | None]
+
+
+def _call_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    answers: list[Any] = []
+    for job in jobs:
+        try:
+            answers.append(job())
+        except (HamtargetError, Problem) as error:
+            answers.append(error)
+    return answers
+
+
+def _limited(error: LimitError, settings: ServiceSettings) -> Problem:
+    """Return the refusal of a request that reached one of its limits."""
+    if error.limit == "seconds":
+        seconds = settings.deadline
+        return Problem(504, "deadline", f"the request took more than {seconds:g} s; ask for less, or try again")
+    if error.limit == "rows":
+        return too_much("rows", settings.max_rows, "use a smaller radius, or send fewer queries")
+    if error.limit == "hits":
+        return too_much("hits", settings.max_found, "use a smaller radius, or send fewer queries")
+    if error.limit == "bytes":
+        return too_much("bytes", settings.max_answer_bytes, "ask for fewer hits, or without payloads")
+    return busy("the request was given up because the service is ending; try again")
 
 
 def _refused(message: str) -> Problem:

@@ -1,25 +1,32 @@
-"""Work of a service, a batch of jobs at a time: encoding, searching, reading, writing. All of it runs in threads."""
+"""Work of a service: encoding, searching, reading, writing. All of it runs in threads, and all of it is bounded."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, check_finite, unpack
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.errors import HamtargetError, InputError, ShapeError
+from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
 from hamtarget.items import Id, Item
 from hamtarget.search import BatchHits
-from hamtarget.search.results import Costs
+from hamtarget.search.limits import Limits
+from hamtarget.search.results import Costs, join_hits
 from hamtarget.serve import messages
+from hamtarget.serve.coalescing import LATER
 from hamtarget.serve.code_sample import Sampler
+from hamtarget.serve.cost_book import CostBook
+from hamtarget.serve.memory import Holding
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
+from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 from hamtarget.store.encoded_inputs import embeddings_of
@@ -27,6 +34,20 @@ from hamtarget.store.probe_defaults import is_made_for_probing
 
 Input = bytes | list[float]
 """Bytes of an image file, or a vector."""
+
+QUICK_SECONDS = 0.002
+"""Time of a batch of quick searches: a search that is expected to take longer goes to the slow lane."""
+
+# A quick search is given up after so many times as long as it was expected to take at most: the machine may be busy.
+_PATIENCE = 10
+# One that is given up without having worked for long, on a busy machine, is tried again so many times.
+_TRIES = 3
+# A search in a database waits for the network, and is worth sharing with others for longer.
+_DATABASE_FACTOR = 20
+# Bytes of payloads that are read at once; larger answers are read in pieces, in the slow lane.
+_QUICK_BYTES = 256 * 2**10
+# A batch of images that takes longer to decode leaves the rest to the next one.
+_DECODING_SECONDS = 0.05
 
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
 
@@ -48,12 +69,43 @@ class Encoded:
     ms: float = 0.0
 
 
+class TooSlow(Exception):
+    """In the place of an answer: the work takes too long for the quick lane."""
+
+
+_TOO_SLOW = TooSlow()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
+class EncodeJob:
+    """Inputs to encode, and the memory that the request holds: pixels are taken from it."""
+
+    inputs: Sequence[Input]
+    holding: Holding | None = None
+
+
+@dataclass(slots=True, eq=False)
 class SearchJob:
-    """A request to search, and its queries."""
+    """A request to search.
+
+    Attributes:
+        asked: the request, with the radius and the budget of the search.
+        queries: its queries.
+        cost_key: what the cost of a query depends on.
+        n_tries: times that it was tried in the quick lane and given up.
+    """
 
     asked: messages.AnySearch
     queries: Encoded
+    cost_key: tuple[object, ...] = ()
+    n_tries: int = 0
+
+
+class Shown(NamedTuple):
+    """An item that was found, as it is shown: its code as hexadecimal digits, and its payload as JSON."""
+
+    code: str
+    payload: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +117,7 @@ class Found:
         hits: hits of the queries.
         costs: costs of the queries.
         ms: milliseconds in the index, for the whole batch.
-        items: items of the hits, if they were asked for; None for one that was deleted meanwhile.
+        shown: what is told of the hits, if asked for; None for one that was deleted meanwhile.
         histogram: items at each distance from the query, if asked for.
     """
 
@@ -73,7 +125,7 @@ class Found:
     hits: BatchHits
     costs: Costs
     ms: float
-    items: list[Item | None] = field(default_factory=list)
+    shown: list[Shown | None] = field(default_factory=list)
     histogram: messages.Histogram | None = None
 
 
@@ -96,10 +148,11 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class PictureJob:
-    """The name of a picture in a payload, and the most pixels of its sides."""
+    """The name of a picture in a payload, the most pixels of its sides, and the memory that the request holds."""
 
     name: object
     side: int
+    holding: Holding | None = None
 
 
 class Work:
@@ -114,6 +167,13 @@ class Work:
         self._settings = settings
         self._meters = meters
         self._encoder: Encoder | None = None
+        self._costs = CostBook()
+        is_folder = isinstance(store.path, Path)
+        self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
+        # The time of this thread alone, where it does all the work: the machine may be busy with something else.
+        self._clock: Callable[[], float] = (
+            time.thread_time if is_folder and settings.threads == 1 else time.perf_counter
+        )
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
@@ -126,13 +186,17 @@ class Work:
         """Shape of one input; None where there is no encoder."""
         return None if self._encoder is None else tuple(self._encoder.input_shape)
 
-    def encode(self, jobs: Sequence[Sequence[Input]]) -> list[Encoded | BaseException]:
+    def encode(self, jobs: Sequence[EncodeJob]) -> list[Encoded | BaseException]:
         """Encode the inputs of each job; all of them go through the encoder at once."""
         arrays: list[NDArray[Any] | BaseException] = []
-        for inputs in jobs:
+        late = time.perf_counter() + _DECODING_SECONDS
+        for job in jobs:
+            if arrays and time.perf_counter() > late:
+                arrays.append(LATER)
+                continue
             try:
-                arrays.append(np.stack([self._array(each) for each in inputs]))
-            except HamtargetError as error:
+                arrays.append(np.stack([self._array(each, job.holding) for each in job.inputs]))
+            except (HamtargetError, Problem) as error:
                 arrays.append(error)
         good = [array for array in arrays if isinstance(array, np.ndarray)]
         if self._encoder is None or not good:
@@ -158,32 +222,94 @@ class Work:
             start += len(array)
         return answers
 
+    def expected_seconds(self, job: SearchJob) -> float | None:
+        """Return the seconds that a search will take, judged by others like it; None: there was none yet."""
+        return self._costs.expected(job.cost_key, len(job.queries.codes))
+
+    def weigh(self, job: SearchJob) -> float:
+        """Return the share of a batch of quick searches that a search takes: 1 is all of it."""
+        seconds = self.expected_seconds(job)
+        if seconds is None:
+            return 1.0
+        # One that turns out to be slow by now is not searched for at all.
+        return 0.0 if seconds > self.quick_seconds else seconds / self.quick_seconds
+
     def search(self, jobs: Sequence[SearchJob]) -> list[Found | BaseException]:
-        """Search for the queries of each job; jobs that ask for the same are one search."""
-        groups: dict[str, list[int]] = {}
+        """Search for the queries of each job, all that ask for the same at once, as long as it is quick.
+
+        A job that takes longer is answered by `TooSlow`.
+        """
+        groups: dict[tuple[object, ...], list[int]] = {}
         needs_embeddings = self.store.embeddings is not None
+        answers: list[Found | BaseException] = [_TOO_SLOW] * len(jobs)
         for place, job in enumerate(jobs):
-            if not (needs_embeddings and job.asked.rerank is not None and job.queries.embeddings is None):
+            if needs_embeddings and job.asked.rerank is not None and job.queries.embeddings is None:
+                answers[place] = InputError(_NO_EMBEDDING)
+            elif (self.expected_seconds(job) or 0.0) <= self.quick_seconds:
                 groups.setdefault(job.asked.key, []).append(place)
-        answers: list[Found | BaseException] = [InputError(_NO_EMBEDDING)] * len(jobs)
         for places in groups.values():
+            found: Sequence[Found | BaseException]
+            worked = self._clock()
             try:
                 found = self._search_together([jobs[place] for place in places])
+            except LimitError as error:
+                was_slow = error.limit != "seconds" or self._clock() - worked > self.quick_seconds
+                found = [_TOO_SLOW if was_slow or not _may_try_again(jobs[place]) else LATER for place in places]
             except HamtargetError as error:
                 found = [error] * len(places)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
+        self._show_quickly(answers)
         return answers
 
-    def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None]]:
-        """Read the items of each job's ids, all at once."""
-        items = self.store.get([id for ids in jobs for id in ids])
-        answers = []
+    def search_slowly(self, job: SearchJob, limits: Limits) -> Found:
+        """Search for the queries of a job under the limits of its request.
+
+        Raises:
+            LimitError: it reached one of them.
+        """
+        if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
+            raise InputError(_NO_EMBEDDING)
+        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits)
+        return self._found(job, hits, ms)
+
+    def show_slowly(self, found: Found, limits: Limits) -> Found:
+        """Add what is told of the hits of one query, whose payloads may be large: they are read in pieces.
+
+        Raises:
+            LimitError: they are larger than an answer may be, or it took too long.
+        """
+        pieces = self._shown_in_pieces(found.hits.ids.tolist(), limits)
+        return replace(found, shown=[shown for piece in pieces for shown in piece])
+
+    def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:
+        """Read the items of each job's ids, all at once; one that reads much is answered by `TooSlow`."""
+        items: Sequence[Item | None] | None
+        try:
+            items = self.store.get([id for ids in jobs for id in ids], limits=Limits(bytes=_QUICK_BYTES))
+        except LimitError:
+            if len(jobs) == 1:
+                return [_TOO_SLOW]
+            return [answer for job in jobs for answer in self.read([job])]
+        answers: list[list[Item | None] | BaseException] = []
         start = 0
         for ids in jobs:
-            answers.append(items[start : start + len(ids)])
+            answers.append(list(items[start : start + len(ids)]))
             start += len(ids)
         return answers
+
+    def read_slowly(self, ids: Sequence[Id], limits: Limits) -> list[Item | None]:
+        """Read items that may be large.
+
+        Raises:
+            LimitError: they are larger than an answer may be.
+        """
+        return self.store.get(ids, limits=limits)
+
+    def histograms(self, jobs: Sequence[Codes]) -> list[messages.Histogram]:
+        """Count, for the code of each job, the items at each distance from it, or those of a sample."""
+        sample = self.sampler.sample()
+        return [sample.histogram(code, self.store.n_bits) for code in jobs]
 
     def write(self, jobs: Sequence[PutJob | DeleteJob]) -> list[int | BaseException]:
         """Put or delete the items of each job in one transaction, with one wait for the disk; return their numbers."""
@@ -202,19 +328,19 @@ class Work:
         answers: list[Picture | None | BaseException] = []
         for job in jobs:
             try:
-                answers.append(self.pictures.thumbnail(job.name, job.side))
-            except HamtargetError as error:
+                answers.append(self.pictures.thumbnail(job.name, job.side, job.holding))
+            except (HamtargetError, Problem) as error:
                 answers.append(error)
         return answers
 
-    def _array(self, given: Input) -> NDArray[Any]:
+    def _array(self, given: Input, holding: Holding | None) -> NDArray[Any]:
         shape = self.input_shape
         if shape is None:
             raise InputError("this store has no encoder; search by code or id, and put codes")
         if isinstance(given, bytes):
             if len(shape) < 2:
                 raise InputError(f"an image is given; this encoder takes vectors of {shape[0]} numbers")
-            return read_upload(given, shape, max_pixels=self._settings.max_pixels)
+            return read_upload(given, shape, max_pixels=self._settings.max_pixels, holding=holding)
         if len(shape) != 1:
             raise InputError(f"a vector is given; this encoder takes images of shape {shape}")
         if len(given) != shape[0]:
@@ -224,14 +350,16 @@ class Work:
         check_finite(array[None], name="vector")
         return array
 
-    def _search_together(self, jobs: list[SearchJob]) -> list[Found | BaseException]:
-        queries = jobs[0].queries if len(jobs) == 1 else _joined([job.queries for job in jobs])
-        began = time.perf_counter()
-        hits = self._find(jobs[0].asked, queries)
-        ms = 1000 * (time.perf_counter() - began)
+    def _search_together(self, jobs: list[SearchJob]) -> list[Found]:
+        first = jobs[0]
+        queries = first.queries if len(jobs) == 1 else join_encoded([job.queries for job in jobs])
+        limits = Limits(
+            seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
+        )
+        hits, ms = self._find(first.asked, queries, first.cost_key, limits)
         if len(jobs) == 1:
-            return [self._found(jobs[0], hits, ms)]
-        answers: list[Found | BaseException] = []
+            return [self._found(first, hits, ms)]
+        answers: list[Found] = []
         start = 0
         for job in jobs:
             stop = start + len(job.queries.codes)
@@ -239,7 +367,22 @@ class Work:
             start = stop
         return answers
 
-    def _find(self, asked: messages.AnySearch, queries: Encoded) -> BatchHits:
+    def _find(
+        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits
+    ) -> tuple[BatchHits, float]:
+        """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
+        began, worked = time.perf_counter(), self._clock()
+        n_queries = len(queries.codes)
+        try:
+            hits = self._ask_store(asked, queries, limits)
+        except LimitError:
+            # What all queries would have taken is not known: perhaps the first alone took that long.
+            self._costs.saw(cost_key, 1, self._clock() - worked)
+            raise
+        self._costs.saw(cost_key, n_queries, self._clock() - worked)
+        return hits, 1000 * (time.perf_counter() - began)
+
+    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits) -> BatchHits:
         filter, threads = asked.payload_filter, self._settings.threads
         embedding = None if asked.rerank is None else queries.embeddings
         if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
@@ -252,6 +395,7 @@ class Work:
                 embedding=embedding,
                 threads=threads,
                 cost=True,
+                limits=limits,
             )
         if isinstance(asked, messages.NearestRequest | messages.BatchNearestRequest):
             return self.store.nearest_batch(
@@ -262,6 +406,7 @@ class Work:
                 embedding=embedding,
                 threads=threads,
                 cost=True,
+                limits=limits,
             )
         return self.store.probe_batch(
             logits=_logits(queries),
@@ -274,6 +419,7 @@ class Work:
             comparisons=asked.comparisons,
             threads=threads,
             cost=True,
+            limits=limits,
         )
 
     def _found(self, job: SearchJob, hits: BatchHits, ms: float) -> Found:
@@ -282,15 +428,42 @@ class Work:
         # One entry for a batch, its mean: thousands of entries would take longer than the search.
         self._meters.candidates.observe(int(hits.costs.candidates.sum()) / len(hits))
         self._meters.comparisons.observe(int(hits.costs.comparisons.sum()) / len(hits))
-        items: list[Item | None] = []
-        histogram = None
-        asked = job.asked
-        if isinstance(asked, messages.OneQuery):
-            if (asked.payload or asked.codes) and len(hits.rows):
-                items = self.store.get(hits.ids.tolist())
-            if asked.histogram:
-                histogram = self.sampler.sample().histogram(job.queries.codes[:1], self.store.n_bits)
-        return Found(job, hits, hits.costs, ms, items, histogram)
+        return Found(job, hits, hits.costs, ms)
+
+    def _show_quickly(self, answers: list[Found | BaseException]) -> None:
+        """Add what is told of the hits, of all answers at once; `TooSlow` in place of an answer that is large."""
+        places = [place for place, answer in enumerate(answers) if isinstance(answer, Found) and needs_items(answer)]
+        wanted = [answers[place].hits.ids.tolist() for place in places]  # type: ignore[union-attr]
+        if not places:
+            return
+        for place, items in zip(places, self.read(wanted), strict=True):
+            answer = answers[place]
+            if isinstance(items, BaseException):
+                # Its hits are known; only its payloads are read in the slow lane.
+                continue
+            if isinstance(answer, Found):
+                answers[place] = replace(answer, shown=[_shown(item) for item in items])
+
+    def _shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
+        """Yield what is told of items, few at a time; a single item may be as large as the limits allow."""
+        limits.check()
+        if len(ids) == 1:
+            yield [_shown(item) for item in self.store.get(ids, limits=limits)]
+            return
+        small = Limits(seconds=max(0.0, limits.seconds_left), bytes=_QUICK_BYTES)
+        try:
+            shown = [_shown(item) for item in self.store.get(ids, limits=small)]
+        except LimitError as error:
+            if error.limit != "bytes":
+                raise
+        else:
+            # They are in memory already, but they are few.
+            limits.take(bytes=sum(len(each.payload) for each in shown if each is not None))
+            yield shown
+            return
+        middle = len(ids) // 2
+        yield from self._shown_in_pieces(ids[:middle], limits)
+        yield from self._shown_in_pieces(ids[middle:], limits)
 
     def _write_one(self, job: PutJob | DeleteJob) -> int:
         if isinstance(job, DeleteJob):
@@ -299,13 +472,78 @@ class Work:
         return len(job.ids)
 
 
-def _joined(parts: list[Encoded]) -> Encoded:
+def _may_try_again(job: SearchJob) -> bool:
+    job.n_tries += 1
+    return job.n_tries < _TRIES
+
+
+def needs_items(found: Found) -> bool:
+    """Return True if hits were asked for with payloads or codes, which are not there yet."""
+    asked = found.job.asked
+    if not isinstance(asked, messages.OneQuery) or found.shown or not len(found.hits.rows):
+        return False
+    return asked.payload or asked.codes
+
+
+def join_found(job: SearchJob, parts: list[Found]) -> Found:
+    """Return what was found for the parts of a job as that of the whole."""
+    if len(parts) == 1:
+        return replace(parts[0], job=job)
+    hits = join_hits([part.hits for part in parts])
+    costs = hits.costs
+    if costs is None:
+        raise TypeError("the store did not tell the costs of a search")
+    if any(part.hits.names is not None for part in parts):
+        ids = {
+            row: id for part in parts for row, id in zip(part.hits.rows.tolist(), part.hits.ids.tolist(), strict=True)
+        }
+        hits = hits.with_names(lambda rows: _objects([ids[row] for row in rows.tolist()]))
+    return Found(job, hits, costs, sum(part.ms for part in parts))
+
+
+def part_of(job: SearchJob, start: int, stop: int) -> SearchJob:
+    """Return the search for some of the queries of a job."""
+    queries = job.queries
+    return replace(
+        job,
+        queries=Encoded(
+            queries.codes[start:stop],
+            None if queries.logits is None else queries.logits[start:stop],
+            None if queries.embeddings is None else queries.embeddings[start:stop],
+            queries.ms,
+        ),
+    )
+
+
+def _objects(ids: list[Id]) -> NDArray[Any]:
+    array = np.empty(len(ids), dtype=object)
+    array[:] = ids
+    return array
+
+
+def _shown(item: Item | None) -> Shown | None:
+    if item is None:
+        return None
+    return Shown(np.asarray(item.code, dtype=np.uint8).tobytes().hex(), payload_json(item))
+
+
+def payload_json(item: Item) -> str:
+    """Return the payload of an item as JSON."""
+    if item.payload is None:
+        return "null"
+    return json.dumps(item.payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def join_encoded(parts: list[Encoded]) -> Encoded:
     """Return the queries of several jobs as one batch."""
+    if len(parts) == 1:
+        return parts[0]
     embeddings = [part.embeddings for part in parts if part.embeddings is not None]
     return Encoded(
         np.concatenate([part.codes for part in parts]),
         None if all(part.logits is None for part in parts) else np.concatenate([_logits(part) for part in parts]),
         np.concatenate(embeddings) if len(embeddings) == len(parts) else None,
+        sum(part.ms for part in parts),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 
 from hamtarget.items import Id
 from hamtarget.serve import messages
-from hamtarget.serve.answers import item_response, json_response
+from hamtarget.serve.answers import AnswerBody, item_body, json_response
 from hamtarget.serve.bodies import read_json
 from hamtarget.serve.openapi import ERRORS, json_body
 from hamtarget.serve.pictures import MAX_SIDE
@@ -29,20 +30,23 @@ def item_routes(service: Service) -> APIRouter:
     @router.put("/items", response_model=messages.PutAnswer, openapi_extra=json_body(messages.PutRequest))
     async def put(request: Request) -> Response:
         """Keep items, in place of those with the same ids: all or none; they are on disk when this is answered."""
-        asked = await read_json(request, messages.PutRequest)
-        return json_response({"items": await service.put(asked.items)})
+        asker = service.asker(request)
+        asked = await read_json(request, messages.PutRequest, asker)
+        return json_response({"items": await service.put(asked.items, asker)})
 
     @router.get("/items/{id}", response_model=messages.ItemOut)
-    async def get(id: _ID, kind: _KIND = "string") -> Response:
+    async def get(request: Request, id: _ID, kind: _KIND = "string") -> Response:
         """Get an item: its code, embedding and payload."""
+        asker = service.asker(request)
         wanted = _id(id, kind)
-        item = await service.item(wanted)
-        return item_response(wanted, item, has_image=service.has_image(item))
+        item = await service.item(wanted, asker)
+        write = partial(item_body, wanted, item, has_image=service.has_image(item))
+        return AnswerBody(await service.written(asker, write, 1))
 
     @router.delete("/items/{id}", response_model=messages.DeleteAnswer)
-    async def delete(id: _ID, kind: _KIND = "string") -> Response:
+    async def delete(request: Request, id: _ID, kind: _KIND = "string") -> Response:
         """Delete an item; it is gone from the disk, too, when this is answered."""
-        await service.delete(_id(id, kind))
+        await service.delete(_id(id, kind), service.asker(request))
         return json_response({"deleted": 1})
 
     @router.get(
@@ -50,11 +54,13 @@ def item_routes(service: Service) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"image/png": {}, "image/jpeg": {}}, "description": "The picture."}},
     )
-    async def image(id: _ID, kind: _KIND = "string", size: Annotated[int, Query(ge=1, le=MAX_SIDE)] = 256) -> Response:
+    async def image(
+        request: Request, id: _ID, kind: _KIND = "string", size: Annotated[int, Query(ge=1, le=MAX_SIDE)] = 256
+    ) -> Response:
         """Get the picture that the payload's field `image` names, at most `size` pixels wide and high."""
-        picture = await service.picture(_id(id, kind), size)
+        picture = await service.picture(_id(id, kind), size, service.asker(request))
         headers = {"Cache-Control": "private, max-age=300"}
-        return Response(picture.content, media_type=picture.media_type, headers=headers)
+        return AnswerBody(picture.content, picture.media_type, headers)
 
     return router
 

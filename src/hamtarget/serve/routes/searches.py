@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hamtarget.serve import messages
-from hamtarget.serve.answers import batch_response, search_response
+from hamtarget.serve.answers import AnswerBody, batch_body, search_body
 from hamtarget.serve.bodies import read_json, read_query
 from hamtarget.serve.openapi import ERRORS, json_body, query_body
 from hamtarget.serve.service import Service
@@ -20,43 +22,57 @@ def search_routes(service: Service) -> APIRouter:
     @router.post("/search", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.SearchRequest))
     async def search(request: Request) -> Response:
         """Find everything within `radius` bits of a code, vector, image or stored item, nearest first."""
-        asked = await read_query(request, messages.SearchRequest)
-        return search_response(asked, await service.search(asked))
+        return await _one(service, request, messages.SearchRequest)
 
     @router.post("/nearest", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.NearestRequest))
     async def nearest(request: Request) -> Response:
         """Find the `k` nearest items of a code, vector, image or stored item, exactly."""
-        asked = await read_query(request, messages.NearestRequest)
-        return search_response(asked, await service.search(asked))
+        return await _one(service, request, messages.NearestRequest)
 
     @router.post("/probe", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.ProbeRequest))
     async def probe(request: Request) -> Response:
         """Find items near a vector, image or stored item approximately: read `budget` rows, the likeliest first."""
-        asked = await read_query(request, messages.ProbeRequest)
-        return search_response(asked, await service.search(asked))
+        return await _one(service, request, messages.ProbeRequest)
 
     @router.post(
         "/search/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchSearchRequest)
     )
     async def search_batch(request: Request) -> Response:
         """Find everything within `radius` bits of each of many codes or vectors, as arrays."""
-        asked = await read_json(request, messages.BatchSearchRequest)
-        return batch_response(await service.search_batch(asked), packed=asked.arrays == "base64")
+        return await _many(service, request, messages.BatchSearchRequest)
 
     @router.post(
         "/nearest/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchNearestRequest)
     )
     async def nearest_batch(request: Request) -> Response:
         """Find the `k` nearest items of each of many codes or vectors, as arrays."""
-        asked = await read_json(request, messages.BatchNearestRequest)
-        return batch_response(await service.search_batch(asked), packed=asked.arrays == "base64")
+        return await _many(service, request, messages.BatchNearestRequest)
 
     @router.post(
         "/probe/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchProbeRequest)
     )
     async def probe_batch(request: Request) -> Response:
         """Find items near each of many vectors approximately, as arrays: read `budget` rows for each."""
-        asked = await read_json(request, messages.BatchProbeRequest)
-        return batch_response(await service.search_batch(asked), packed=asked.arrays == "base64")
+        return await _many(service, request, messages.BatchProbeRequest)
 
     return router
+
+
+async def _one(service: Service, request: Request, model: type[messages.OneQuery]) -> Response:
+    """Answer a search for one query."""
+    asker = service.asker(request)
+    asked = await read_query(request, model, asker)
+    found = await service.search(asked, asker)
+    n_hits = len(found.hits.rows)
+    return AnswerBody(await service.written(asker, partial(search_body, asked, found), n_hits))
+
+
+async def _many(service: Service, request: Request, model: type[messages.ManyQueries]) -> Response:
+    """Answer a search for many queries."""
+    asker = service.asker(request)
+    asked = await read_json(request, model, asker)
+    found = await service.search_batch(asked, asker)
+    packed = asked.arrays == "base64"
+    # Numbers in base64 are written in no time.
+    n_hits = 0 if packed else len(found.hits.rows)
+    return AnswerBody(await service.written(asker, partial(batch_body, found, packed=packed), n_hits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,12 +11,15 @@ from starlette.responses import PlainTextResponse, Response
 import hamtarget
 from hamtarget.serve import messages
 from hamtarget.serve.answers import json_response
+from hamtarget.serve.instruments import Instruments
+from hamtarget.serve.machine import resident_bytes
 from hamtarget.serve.openapi import ERRORS
-from hamtarget.serve.problems import busy
+from hamtarget.serve.problems import not_ready
+from hamtarget.serve.readiness import Readiness
 from hamtarget.serve.service import Service
 
 
-def status_routes(service: Service) -> APIRouter:
+def status_routes(service: Service, instruments: Instruments, readiness: Readiness) -> APIRouter:
     """Return the routes of /healthz, /readyz, /metrics and /v1/stats."""
     router = APIRouter(tags=["status"], responses=ERRORS)
 
@@ -28,16 +30,18 @@ def status_routes(service: Service) -> APIRouter:
 
     @router.get("/readyz", response_class=PlainTextResponse)
     async def readyz() -> str:
-        """Answer if requests are taken: the store is open, and the service is not about to end."""
-        if not service.is_ready:
-            raise busy("the service is starting or ending")
+        """Answer if requests should be sent here: the store can be read, and has room if it takes changes."""
+        reason = await readiness.reason()
+        if reason is not None:
+            raise not_ready(reason)
         return "ready\n"
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Get counters in Prometheus' text format."""
         return Response(
-            await asyncio.to_thread(_metrics, service), media_type="text/plain; version=0.0.4; charset=utf-8"
+            await asyncio.to_thread(_metrics, service, instruments),
+            media_type="text/plain; version=0.0.4; charset=utf-8",
         )
 
     @router.get("/v1/stats", response_model=messages.StatsAnswer)
@@ -48,10 +52,9 @@ def status_routes(service: Service) -> APIRouter:
     return router
 
 
-def _metrics(service: Service) -> bytes:
-    facts = service.store.stats()
-    service.meters.rows.set(facts.items)
-    service.meters.index_bytes.set(facts.index_bytes)
+def _metrics(service: Service, instruments: Instruments) -> bytes:
+    instruments.read()
+    instruments.read_store()
     return service.meters.text()
 
 
@@ -80,12 +83,3 @@ def _stats(service: Service) -> dict[str, Any]:
         "images": bool(service.work.pictures),
         "examples": sample.examples,
     }
-
-
-def resident_bytes() -> int | None:
-    """Return the memory of this process; None where the system does not tell it."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None

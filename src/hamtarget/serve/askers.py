@@ -1,0 +1,137 @@
+"""Askers: who waits for an answer, and what the work for it may take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope
+
+from hamtarget.search.limits import Limits
+from hamtarget.serve.coalescing import Coalescer
+from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
+from hamtarget.serve.request_facts import RequestFacts, facts_of
+from hamtarget.serve.service_settings import ServiceSettings
+
+T = TypeVar("T")
+
+SlowLane = Coalescer[Callable[[], Any], Any]
+"""The queue of work that takes long: one job of one client at a time, clients in turn."""
+
+# A payload is in memory as text, as objects, and as a part of the answer.
+_COPIES = 3
+
+
+class RequestLimits(Limits):
+    """Limits of one request; payloads and embeddings that it reads are counted as memory that it holds.
+
+    Args:
+        holding: memory of the request.
+        settings: settings of the service.
+    """
+
+    def __init__(self, holding: Holding, settings: ServiceSettings) -> None:
+        super().__init__(
+            seconds=settings.deadline,
+            rows=settings.max_rows,
+            hits=settings.max_found,
+            bytes=settings.max_answer_bytes,
+        )
+        self._holding = holding
+
+    def take(self, *, rows: int = 0, hits: int = 0, bytes: int = 0) -> None:
+        """Count work of the request; bytes are counted before they are read."""
+        super().take(rows=rows, hits=hits, bytes=bytes)
+        if bytes:
+            self._holding.take(_COPIES * bytes)
+
+
+class Asker:
+    """A request whose answer is waited for.
+
+    Attributes:
+        client: name of whoever asks; clients share the service in turn.
+        limits: bounds on the work for the request; its deadline counts from here.
+        holding: memory that the request holds.
+        facts: facts of the request, for the access log.
+    """
+
+    __slots__ = ("_has_begun", "_receive", "_slow", "client", "facts", "holding", "limits")
+
+    def __init__(
+        self,
+        client: str,
+        holding: Holding,
+        *,
+        settings: ServiceSettings,
+        slow: SlowLane,
+        receive: Receive | None = None,
+        facts: RequestFacts | None = None,
+    ) -> None:
+        self.client = client
+        self.holding = holding
+        self.limits = RequestLimits(holding, settings)
+        self.facts = RequestFacts() if facts is None else facts
+        self._slow = slow
+        self._receive = receive
+        self._has_begun = False
+
+    async def slowly(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, which is done in the slow lane when it is this client's turn.
+
+        It is given up, and what runs under the request's limits is cancelled, when the client goes or the task ends.
+
+        Raises:
+            ClientDisconnect: nobody waits any more.
+        """
+        working = self._slow.submit(work, client=self.client, continues=self._has_begun)
+        self._has_begun = True
+        return cast(T, await self.patiently(working))
+
+    async def patiently(self, work: Awaitable[T]) -> T:
+        """Wait for work that may take long, as long as the client does."""
+        working = asyncio.ensure_future(work)
+        if self._receive is None:
+            watching: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        else:
+            watching = asyncio.ensure_future(_until_gone(self._receive))
+        try:
+            await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientDisconnect
+            return working.result()
+        finally:
+            watching.cancel()
+            if not working.done():
+                working.cancel()
+                self.limits.cancel()
+
+
+def asker_of(request: Request, settings: ServiceSettings, memory: MemoryAccount, slow: SlowLane) -> Asker:
+    """Return the asker of a request."""
+    holding = request.scope["state"].get(HOLDING) or memory.open()
+    return Asker(
+        client_of(request.scope),
+        holding,
+        settings=settings,
+        slow=slow,
+        receive=request.receive,
+        facts=facts_of(request.scope),
+    )
+
+
+def client_of(scope: Scope) -> str:
+    """Return the name of whoever sent a request: the token's name, or the address of the peer."""
+    name: str | None = scope["state"].get("hamtarget_client")
+    if name:
+        return name
+    peer = scope.get("client")
+    return "unknown" if peer is None else str(peer[0])
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Return when the connection ends; the whole body must have been received before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
