@@ -60,7 +60,7 @@ class Slices:
     def __init__(self, seconds: float, each: float | None = None) -> None:
         self._seconds = seconds
         self._last: tuple[int, float] | None = None
-        self.size = _FIRST_QUERIES if not each else max(1, min(int(seconds / each), 8 * _FIRST_QUERIES))
+        self.size = _FIRST_QUERIES if not each else max(1, int(seconds / each))
 
     def took(self, n_queries: int, seconds: float) -> None:
         """Learn from the last part."""

@@ -494,10 +494,7 @@ def join_found(job: SearchJob, parts: list[Found]) -> Found:
     if costs is None:
         raise TypeError("the store did not tell the costs of a search")
     if any(part.hits.names is not None for part in parts):
-        ids = {
-            row: id for part in parts for row, id in zip(part.hits.rows.tolist(), part.hits.ids.tolist(), strict=True)
-        }
-        hits = hits.with_names(lambda rows: _objects([ids[row] for row in rows.tolist()]))
+        hits = hits.with_names(_Names([part.hits for part in parts]))
     return Found(job, hits, costs, sum(part.ms for part in parts))
 
 
@@ -515,10 +512,20 @@ def part_of(job: SearchJob, start: int, stop: int) -> SearchJob:
     )
 
 
-def _objects(ids: list[Id]) -> NDArray[Any]:
-    array = np.empty(len(ids), dtype=object)
-    array[:] = ids
-    return array
+class _Names:
+    """Ids of the rows of several batches of hits."""
+
+    def __init__(self, parts: list[BatchHits]) -> None:
+        ids = [part.ids for part in parts]
+        self._dtype = np.int64 if all(part.dtype.kind == "i" for part in ids) else np.object_
+        self._ids: dict[int, Id] = {}
+        for part, of_part in zip(parts, ids, strict=True):
+            self._ids.update(zip(part.rows.tolist(), of_part.tolist(), strict=True))
+
+    def __call__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        array = np.empty(len(rows), dtype=self._dtype)
+        array[:] = [self._ids[row] for row in rows.tolist()]
+        return array
 
 
 def _shown(item: Item | None) -> Shown | None:
