@@ -248,14 +248,14 @@ def test_an_item_that_is_larger_than_an_answer_is_refused(large_payloads):
 
 
 def test_large_answers_that_nobody_reads_are_counted(large_payloads):
-    with running(large_payloads, max_held_bytes=128 * MIB, max_request_bytes=128 * MIB, deadline=8.0) as service:
+    with running(large_payloads, max_held_bytes=128 * MIB, max_request_bytes=128 * MIB) as service:
         before = service.memory
         wires = [service.wire(f"127.0.0.{2 + number}") for number in range(24)]
         for wire in wires:
             wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             wire.send("POST", "/v1/search", {"code": "00" * 8, "limit": 12})
         most = 0
-        for _ in range(20):
+        for _ in range(30):
             time.sleep(0.1)
             most = max(most, service.memory - before)
         with service.wire() as other:
@@ -263,8 +263,10 @@ def test_large_answers_that_nobody_reads_are_counted(large_payloads):
             assert other.ask("GET", "/v1/stats")[0] == 200
         statuses = []
         for wire in wires:
-            wire.socket.settimeout(0.2)
-            statuses.append(wire.socket.recv(12)[9:12])
+            # Those that nothing comes for still wait for their turn.
+            wire.socket.settimeout(0.05)
+            with suppress(TimeoutError):
+                statuses.append(wire.socket.recv(12)[9:12])
             wire.socket.close()
     assert most < 256 * MIB, f"grew by {most / MIB:.0f} MiB"
     assert set(statuses) == {b"200", b"429"}
