@@ -54,6 +54,8 @@ SURFACE = {
         "InputRangeWarning",
         "LimitError",
         "LockedError",
+        "LostChangesError",
+        "LostChangesWarning",
         "MissingExtraError",
         "NotFiniteError",
         "NotFittedError",

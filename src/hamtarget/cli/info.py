@@ -45,7 +45,13 @@ def info(
 
 
 def _installed() -> dict[str, Any]:
-    facts: dict[str, Any] = {"hamtarget": hamtarget.__version__, "python": platform.python_version()}
+    from hamtarget.store.sqlite.database import sqlite_in_words
+
+    facts: dict[str, Any] = {
+        "hamtarget": hamtarget.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite_in_words(),
+    }
     for extra, package in {"": "numpy", **_EXTRAS}.items():
         try:
             facts[package] = metadata.version(package)

@@ -48,11 +48,15 @@ class StoreReport:
         items: rows that were compared.
         problems: one line for each thing that is wrong, the first hundred; empty where everything is as it should be.
         n_problems: how many there are.
+        n_lost_changes: how many changes were acknowledged and are missing; they are one of the problems.
+        unchecked: one line for each thing that could not be checked here, and why.
     """
 
     items: int
     problems: tuple[str, ...]
     n_problems: int
+    n_lost_changes: int = 0
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

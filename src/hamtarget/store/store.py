@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.errors import ClosedError, HamtargetError, InputError
+from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
@@ -125,18 +126,28 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        progress: Progress | None = None,
+        accept_loss: bool = False,
+    ) -> Self:
         """Open the store in a folder, or at an address.
 
         Args:
             path: where `create` made it.
             read_only: if True, it is opened for reading only: any number of processes may, while one writes.
             progress: called with rows done and all rows, if the index must be built from the rows.
+            accept_loss: if True, a folder whose last changes are missing is opened for writing without them. What is
+                left of its log is kept in a file `lost-changes-*.wal`. Opening for reading only warns.
 
         Raises:
             FileError: there is no store.
             LockedError: another process is writing it.
             CorruptFileError: the database is damaged.
+            LostChangesError: the last changes are missing, as after damage of the log; nothing was touched.
             UnsupportedFileError: a later version wrote it.
             ReadOnlyError: the folder cannot be written.
             ServerError, PrivilegeError, MissingExtraError: as `create`.
@@ -145,7 +156,7 @@ class Store:
             from hamtarget.store.postgres.engine import PostgresEngine
 
             return cls(PostgresEngine(str(path), read_only=read_only))
-        return cls(FolderEngine(Path(path), read_only=read_only, progress=progress))
+        return cls(FolderEngine(Path(path), read_only=read_only, progress=progress, accept_loss=accept_loss))
 
     def __enter__(self) -> Self:
         return self
@@ -659,8 +670,24 @@ class Store:
         self._engine.compact()
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
-        """Check the database, the checksum of every row, and every row against the index; report what is wrong."""
-        return self._engine.verify(progress=progress)
+        """Check everything, and report what is wrong.
+
+        That is the database, the checksum of every row, every row against the index, the encoder, and whether the last
+        changes are there.
+        """
+        report = self._engine.verify(progress=progress)
+        if not self.has_encoder:
+            return report
+        try:
+            # Opened anew: what is in memory says nothing about the files.
+            self._engine.open_encoder()
+        except (MissingExtraError, InputError) as error:
+            # A package is missing here, or the network is the caller's own: that is no damage.
+            return replace(report, unchecked=(*report.unchecked, f"the encoder: {error}"))
+        except HamtargetError as error:
+            problems = (*report.problems, f"the encoder cannot be opened: {error}")
+            return replace(report, problems=problems, n_problems=report.n_problems + 1)
+        return report
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""

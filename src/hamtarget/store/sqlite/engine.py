@@ -45,6 +45,8 @@ from hamtarget.store.sqlite.database import (
 )
 from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.lock import WriterLock
+from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
+from hamtarget.store.sqlite.migrations import migrate
 from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
 from hamtarget.store.sqlite.rows import find_ids
 from hamtarget.store.sqlite.searching import find_passing
@@ -73,7 +75,9 @@ class FolderEngine:
         settings: those that the store was created with.
     """
 
-    def __init__(self, path: Path, *, read_only: bool, progress: Progress | None) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, progress: Progress | None = None, accept_loss: bool = False
+    ) -> None:
         self.path = path
         self.read_only = read_only
         self.file = path / DATABASE_NAME
@@ -88,12 +92,19 @@ class FolderEngine:
             if not read_only:
                 self._lock = WriterLock(path / LOCK_NAME)
                 undo.callback(self._lock.release)
-            with translated(self.file):
-                self._connection = open_database(self.file, read_only=read_only)
-                undo.callback(self._connection.close)
-                self.settings = read_settings(self._connection)
-                if not read_only:
+            noted = noted_changes(path)
+            with translated(self.file), contextlib.ExitStack() as looking:
+                reader = open_database(self.file, read_only=True, can_migrate=not read_only)
+                (undo if read_only else looking).callback(reader.close)
+                self.settings = read_settings(reader)
+                if read_only:
+                    self._connection = reader
+                else:
+                    check_for_loss(reader, self.file, noted, self.settings.durability, accept_loss=accept_loss)
+                    self._connection = open_database(self.file, read_only=False, can_migrate=True)
+                    undo.callback(self._connection.close)
                     set_durability(self._connection, self.settings.durability)
+                    migrate(self._connection, progress)
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
                 self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
                 self._counter.write(self._live.sequence)
@@ -102,6 +113,8 @@ class FolderEngine:
         self._names = Names(self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         tell_of_forks(self)
+        if read_only and noted > self._live.sequence:
+            warn_of_loss(path, noted - self._live.sequence)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
             # So that the next opening need not do it again.
             self._try_to_save()
@@ -393,8 +406,11 @@ class FolderEngine:
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
         """Check the database by SQLite's own means, every row's checksum, and every row against the index."""
+        noted = noted_changes(self.path)
         return self.read(
-            lambda connection, index: verify_store(connection, index, self.path, self.settings, progress=progress)
+            lambda connection, index: verify_store(
+                connection, index, self.path, self.settings, noted=noted, progress=progress
+            )
         )
 
     def stats(self) -> StoreStats:

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from hamtarget.errors import FileError, LockedError, ReadOnlyError
+
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+def too_many_files(path: Path) -> FileError:
+    """Return the error for a file that cannot be opened because this process, or the system, has too many open."""
+    return FileError(
+        f"{path} cannot be opened: too many files are open; close some, or allow more (`ulimit -n` shows the limit)"
+    )
+
+
+def is_out_of_files(path: Path) -> bool:
+    """Return True if no file can be opened any more."""
+    try:
+        os.close(os.open(path.parent, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in TOO_MANY_FILES
+    return False
 
 
 class WriterLock:
@@ -17,6 +36,7 @@ class WriterLock:
 
         Raises:
             LockedError: another writer holds it; names its process.
+            FileError: too many files are open.
             ReadOnlyError: the folder cannot be written.
         """
         try:
@@ -26,6 +46,8 @@ class WriterLock:
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                raise too_many_files(path) from error
             raise ReadOnlyError(f"{path} cannot be written ({error.strerror}); open it with read_only=True") from error
         try:
             # flock, not lockf: it belongs to this open file, so that a second writer in this process is seen too.

@@ -58,16 +58,22 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
     after a crash or in a copy, they do not fit each other by accident.
 
     Raises:
-        OSError: the file cannot be written; the one before stays in use.
+        OSError: the file cannot be written; the one before stays in use, and nothing is left of the new one.
     """
     fresh = folder / "index.ham.new"
     with live.lock:
         sequence = live.sequence
         # One piece is searched several times as fast as the pieces that many puts leave.
         live.index.compact()
-        live.index.save(fresh)
-        name = f"index-{_checksum(fresh)}.ham"
-        os.replace(fresh, folder / name)
+        try:
+            live.index.save(fresh)
+            name = f"index-{_checksum(fresh)}.ham"
+            os.replace(fresh, folder / name)
+        except BaseException:
+            # What does not fit the disk leaves room to others.
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
         with transaction(connection):
             state = read_state(connection)
             write_state(connection, state._replace(snapshot=name, snapshot_sequence=sequence, forgotten=sequence))
