@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import add, demo, dups, encode, evaluate, info, plan, search, serve, train, verify
+from hamtarget.cli import (
+    add,
+    backup,
+    demo,
+    dups,
+    encode,
+    evaluate,
+    info,
+    plan,
+    repair,
+    restore,
+    search,
+    serve,
+    train,
+    verify,
+)
 from hamtarget.cli.terminal.help import GroupedCommands
 
 app = typer.Typer(
@@ -20,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_LEARN, _SEARCH, _LOOK, _SERVE = "Learn", "Store and search", "Look", "Serve"
+_LEARN, _SEARCH, _KEEP, _LOOK, _SERVE = "Learn", "Store and search", "Keep", "Look", "Serve"
 
 # In the order in which one meets them; verbs of a group stand together.
 app.command(
@@ -53,6 +68,21 @@ app.command(
     short_help="List all pairs, or groups, of near duplicates.",
     epilog="Example: hamtarget dups store --radius 2 --groups",
 )(dups.dups)
+app.command(
+    rich_help_panel=_KEEP,
+    short_help="Copy a store while it is in use.",
+    epilog="Example: hamtarget backup store /mnt/backups/store",
+)(backup.backup)
+app.command(
+    rich_help_panel=_KEEP,
+    short_help="Make a store of a backup.",
+    epilog="Example: hamtarget restore /mnt/backups/store store --replace",
+)(restore.restore)
+app.command(
+    rich_help_panel=_KEEP,
+    short_help="Save what can be read of a damaged store.",
+    epilog="Example: hamtarget repair store repaired",
+)(repair.repair)
 app.command(
     rich_help_panel=_LOOK,
     short_help="Show what is in a store, model or file, or what is installed.",

@@ -29,7 +29,8 @@ from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
-from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
+from hamtarget.store.sqlite.backup import Verify, back_up, restore
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
@@ -47,6 +48,7 @@ from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.lock import WriterLock
 from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
 from hamtarget.store.sqlite.migrations import migrate
+from hamtarget.store.sqlite.placing import moved_aside
 from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
 from hamtarget.store.sqlite.rows import find_ids
 from hamtarget.store.sqlite.searching import find_passing
@@ -87,6 +89,8 @@ class FolderEngine:
         self._write_lock = threading.RLock()
         if not self.file.is_file():
             what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            if aside := moved_aside(path):
+                raise FileError(f"{path} was being replaced, and that was interrupted; it is in {aside}: rename it")
             raise FileError(f"{path} is no store: {what}; make one with Store.create")
         with contextlib.ExitStack() as undo:
             if not read_only:
@@ -416,6 +420,17 @@ class FolderEngine:
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
+    def backup(self, target: Path, verify: Verify, *, progress: Progress | None) -> BackupReport:
+        """Copy the store as it is at this moment; whoever writes goes on."""
+        noted = noted_changes(self.path)
+        with self.reading() as connection:
+            return back_up(connection, self.path, target, verify, noted=noted, progress=progress)
+
+    def restore(self, target: Path, verify: Verify, *, replace: bool, progress: Progress | None) -> BackupReport:
+        """Copy the store, which is a backup, to the place of another."""
+        with self.reading() as connection:
+            return restore(connection, self.path, target, verify, replace_target=replace, progress=progress)
 
     def after_fork(self) -> None:
         """Make the store unusable in a process that was forked from this one, and leave its lock."""

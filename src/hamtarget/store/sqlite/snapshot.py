@@ -86,8 +86,8 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
                 other.unlink()
 
 
-def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
-    """Return the index in a file, if it is whole and of this store."""
+def read_snapshot(path: Path, settings: Settings | None) -> MultiIndex | None:
+    """Return the index in a file, if it is whole and fits the settings, where these are known."""
     try:
         index = MultiIndex.open(path)
         if path.name != f"index-{_checksum(path)}.ham":
@@ -95,7 +95,7 @@ def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
     except (FileError, OSError):
         return None
     kind = (index.n_bits, index.radius, index.embeddings)
-    return index if kind == (settings.n_bits, settings.radius, settings.embeddings) else None
+    return index if settings is None or kind == (settings.n_bits, settings.radius, settings.embeddings) else None
 
 
 def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings) -> tuple[LiveIndex | None, bool]:
