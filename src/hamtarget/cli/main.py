@@ -35,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_LEARN, _SEARCH, _KEEP, _LOOK, _SERVE = "Learn", "Store and search", "Keep", "Look", "Serve"
+_LEARN, _SEARCH, _LOOK, _SERVE = "Learn", "Store and search", "Look", "Serve"
 
 # In the order in which one meets them; verbs of a group stand together.
 app.command(
@@ -69,17 +69,17 @@ app.command(
     epilog="Example: hamtarget dups store --radius 2 --groups",
 )(dups.dups)
 app.command(
-    rich_help_panel=_KEEP,
+    rich_help_panel=_SEARCH,
     short_help="Copy a store while it is in use.",
     epilog="Example: hamtarget backup store /mnt/backups/store",
 )(backup.backup)
 app.command(
-    rich_help_panel=_KEEP,
+    rich_help_panel=_SEARCH,
     short_help="Make a store of a backup.",
     epilog="Example: hamtarget restore /mnt/backups/store store --replace",
 )(restore.restore)
 app.command(
-    rich_help_panel=_KEEP,
+    rich_help_panel=_SEARCH,
     short_help="Save what can be read of a damaged store.",
     epilog="Example: hamtarget repair store repaired",
 )(repair.repair)
