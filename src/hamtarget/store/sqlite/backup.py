@@ -251,7 +251,10 @@ def _checked(folder: Path, source: Path, verify: Verify, told: _Told, n_bytes: i
         told.add(now - done)
         done = now
 
-    report = verify(folder, tell)
+    try:
+        report = verify(folder, tell)
+    except CorruptFileError as error:
+        report = StoreReport(0, (str(error),), 1)
     told.add(n_bytes - done)
     for leftover in (f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm"):
         (folder / leftover).unlink(missing_ok=True)

@@ -104,10 +104,15 @@ class FolderEngine:
                 if read_only:
                     self._connection = reader
                 else:
-                    check_for_loss(reader, self.file, noted, self.settings.durability, accept_loss=accept_loss)
+                    is_lossy = check_for_loss(
+                        reader, self.file, noted, self.settings.durability, accept_loss=accept_loss
+                    )
                     self._connection = open_database(self.file, read_only=False, can_migrate=True)
                     undo.callback(self._connection.close)
                     set_durability(self._connection, self.settings.durability)
+                    if is_lossy:
+                        # Behind new changes, the log must not go on with those that were given up.
+                        empty_log(self._connection)
                     migrate(self._connection, progress)
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
                 self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)

@@ -33,7 +33,7 @@ def warn_of_loss(folder: Path, n_lost: int) -> None:
 
 def check_for_loss(
     connection: sqlite3.Connection, file: Path, noted: int, durability: Durability, *, accept_loss: bool
-) -> None:
+) -> bool:
     """Check that a database holds every change that was noted, before a connection that can write is opened.
 
     That connection would end the log where SQLite cannot read on, and throw the rest away. So the log is kept aside
@@ -46,19 +46,23 @@ def check_for_loss(
         durability: with "os", a failure of power may take the last changes: that is no error.
         accept_loss: True if the caller wants to go on without them.
 
+    Returns:
+        True if changes are missing, and the log was kept.
+
     Raises:
         LostChangesError: changes are missing.
     """
     sequence = read_state(connection).sequence
     n_lost = noted - sequence
     if n_lost <= 0:
-        return
+        return False
     folder = file.parent
     if durability == "full" and not accept_loss:
         raise lost_changes(folder, n_lost)
     kept = _keep_log(file, sequence, noted)
     aside = f"; what is left of its log is kept in {kept.name}" if kept else ""
     warnings.warn(f"{describe_loss(folder, n_lost)}{aside}", LostChangesWarning, stacklevel=4)
+    return True
 
 
 def lost_changes(folder: Path, n_lost: int) -> LostChangesError:
