@@ -294,7 +294,7 @@ def test_what_was_rolled_back_does_not_come_back(tmp_path):
     # The later changes lie in front of what was rolled back.
     assert log.stat().st_size == size
     whole = log.read_bytes()
-    for frame in range(0, len(whole) // FRAME, 5):
+    for frame in range(0, len(whole) // FRAME, 9):
         for position in (10, 300):
             flip(log, 32 + frame * FRAME + position)
             _, found = repaired(tmp_path / "crashed", tmp_path)

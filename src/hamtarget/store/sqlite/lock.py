@@ -10,6 +10,8 @@ from pathlib import Path
 from hamtarget.errors import FileError, LockedError, ReadOnlyError
 
 TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+# Two connections, each with the database, its log and the log's index, and some room.
+_NEEDED_FILES = 8
 
 
 def too_many_files(path: Path) -> FileError:
@@ -20,11 +22,16 @@ def too_many_files(path: Path) -> FileError:
 
 
 def is_out_of_files(path: Path) -> bool:
-    """Return True if no file can be opened any more."""
+    """Return True if fewer files can be opened than a store needs: SQLite does not say why it cannot open one."""
+    handles = []
     try:
-        os.close(os.open(path.parent, os.O_RDONLY))
+        for _ in range(_NEEDED_FILES):
+            handles.append(os.open(path.parent, os.O_RDONLY))
     except OSError as error:
         return error.errno in TOO_MANY_FILES
+    finally:
+        for handle in handles:
+            os.close(handle)
     return False
 
 
