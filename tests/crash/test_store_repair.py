@@ -203,6 +203,27 @@ def test_a_damaged_page_that_leads_to_others_costs_none_of_them(made, tmp_path):
     assert report.n_bad_pages == 1
 
 
+def test_a_tree_of_three_levels(tmp_path):
+    """Each of its pages that lead to others is lost once."""
+    with Store.create(tmp_path / "store", n_bits=64) as store:
+        store.put_rows(range(6000), codes=CODES[np.arange(6000) % 4000], payloads=[{"t": "x" * 600}] * 6000)
+    report = Store.repair(tmp_path / "store", tmp_path / "whole")
+    assert report.ok
+    assert report.items == 6000
+    file = tmp_path / "store" / "store.db"
+    whole = file.read_bytes()
+    inner = [start for start in range(PAGE, len(whole), PAGE) if whole[start] == 5]
+    assert len(inner) >= 3
+    for start in inner[:3]:
+        damaged = bytearray(whole)
+        damaged[start] = 99
+        file.write_bytes(damaged)
+        shutil.rmtree(tmp_path / "repaired", ignore_errors=True)
+        report = Store.repair(tmp_path / "store", tmp_path / "repaired")
+        assert (report.items, report.n_bad_pages, report.n_missing) == (6000, 1, 0)
+        assert not report.ok
+
+
 def test_the_first_page_may_be_gone(made, tmp_path):
     """Tables of a store begin where those of any other begin."""
     path = made.copy(tmp_path)

@@ -80,9 +80,9 @@ class Tables:
                 if raw.row is None or low <= raw.row <= high:
                     yield raw
             return
-        children = self._children(page, start)
+        children = self._children(page, start, high)
         keys = [key for key, _ in children]
-        if keys != sorted(set(keys)) or not all(low <= key <= high for key in keys):
+        if keys != sorted(set(keys)) or not low <= keys[0] <= keys[-1] <= high:
             self.bad_pages.add(number)
             self.is_branch_lost = True
             for _, child in children:
@@ -92,7 +92,8 @@ class Tables:
             yield from self._walk(child, low, key, depth - 1)
             low = key + 1
 
-    def _children(self, page: bytes, start: int) -> list[tuple[int, int]]:
+    def _children(self, page: bytes, start: int, high: int) -> list[tuple[int, int]]:
+        """Return the pages that a page leads to, each with the largest row that may be there."""
         children = []
         for offset in _cells(page, start, 12):
             try:
@@ -100,7 +101,7 @@ class Tables:
             except IndexError:
                 continue
             children.append((key, int.from_bytes(page[offset : offset + 4])))
-        children.append((_MOST_ROW, int.from_bytes(page[start + 8 : start + 12])))
+        children.append((high, int.from_bytes(page[start + 8 : start + 12])))
         return children
 
     def _leaf_rows(self, page: bytes, start: int) -> Iterator[RawRow]:
@@ -223,7 +224,10 @@ def _record(content: bytes) -> list[Any]:
     end, at = _varint(content, 0)
     kinds = []
     while at < end:
-        kind, at = _varint(content, at)
+        kind = content[at]
+        at += 1
+        if kind >= 0x80:
+            kind, at = _varint(content, at - 1)
         kinds.append(kind)
     values: list[Any] = []
     for kind in kinds:

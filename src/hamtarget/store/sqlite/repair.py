@@ -48,7 +48,7 @@ CREATE TEMP TABLE gone (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL) STRIC
 
 @dataclass
 class _Found:
-    """What was read so far, besides the rows themselves."""
+    """Rows that were read and are damaged, and the last change that was seen."""
 
     n_bad_rows: int = 0
     bad_rows: list[int] = field(default_factory=list)
