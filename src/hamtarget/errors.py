@@ -9,6 +9,7 @@
     |   `-- ImageError               an image is damaged, too large, or not an image
     |-- FileError                    a file cannot be used
     |   |-- CorruptFileError         truncated, altered, or not of this kind
+    |   |   `-- LostChangesError     the last changes of a store are missing
     |   |-- UnsupportedFileError     intact, but of a version or format that this release cannot read
     |   |-- LockedError              another writer has it open
     |   |-- ReadOnlyError            opened for reading only, or the system does not allow writing there
@@ -25,10 +26,11 @@
 
 The text of an error says what was found, what was expected and, where it is not obvious, what to do.
 
-Two warnings tell of results that are probably not what the caller wants:
+Three warnings tell of results that are probably not what the caller wants:
 
     CrowdedCodesWarning (UserWarning)  many dissimilar inputs have codes within the radius
     InputRangeWarning (UserWarning)    inputs are on another scale than those that were learned from
+    LostChangesWarning (UserWarning)   the last changes of a store are missing, and it is read without them
 
 Example:
     >>> from hamtarget import codes
@@ -54,6 +56,8 @@ __all__ = [
     "InputRangeWarning",
     "LimitError",
     "LockedError",
+    "LostChangesError",
+    "LostChangesWarning",
     "MissingExtraError",
     "NotFiniteError",
     "NotFittedError",
@@ -103,6 +107,18 @@ class FileError(HamtargetError):
 
 class CorruptFileError(FileError):
     """A file is truncated, altered, or not of this kind."""
+
+
+class LostChangesError(CorruptFileError):
+    """The last changes of a store were acknowledged and are missing, as after damage of its log.
+
+    Attributes:
+        n_changes: how many are missing.
+    """
+
+    def __init__(self, message: str, *, n_changes: int = 0) -> None:
+        super().__init__(message)
+        self.n_changes = n_changes
 
 
 class UnsupportedFileError(FileError):
@@ -190,6 +206,10 @@ class CrowdedCodesWarning(UserWarning):
 
 class InputRangeWarning(UserWarning):
     """Inputs are on another scale than those that were learned from, such as 0 to 1 instead of 0 to 255."""
+
+
+class LostChangesWarning(UserWarning):
+    """The last changes of a store are missing, and it is read, or written, without them."""
 
 
 def __dir__() -> list[str]:

@@ -56,7 +56,7 @@ def test_the_help_fits_on_one_screen():
             group.append(line.split()[0])
     assert verbs_by_group == {
         "Learn": ["train", "encode", "evaluate"],
-        "Store and search": ["add", "search", "dups"],
+        "Store and search": ["add", "search", "dups", "backup", "restore", "repair"],
         "Look": ["info", "verify", "plan"],
         "Serve": ["serve", "demo", "token"],
     }

@@ -45,7 +45,13 @@ def info(
 
 
 def _installed() -> dict[str, Any]:
-    facts: dict[str, Any] = {"hamtarget": hamtarget.__version__, "python": platform.python_version()}
+    from hamtarget.store.sqlite.database import sqlite_in_words
+
+    facts: dict[str, Any] = {
+        "hamtarget": hamtarget.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite_in_words(),
+    }
     for extra, package in {"": "numpy", **_EXTRAS}.items():
         try:
             facts[package] = metadata.version(package)
@@ -55,6 +61,9 @@ def _installed() -> dict[str, Any]:
 
 
 def _store(place: str) -> dict[str, Any]:
+    from hamtarget.store.postgres.address import is_address
+    from hamtarget.store.sqlite.database import sqlite_in_words
+
     with open_store(place) as store:
         stats = store.stats()
         return {
@@ -66,6 +75,7 @@ def _store(place: str) -> dict[str, Any]:
             "index_bytes": stats.index_bytes,
             "disk_bytes": stats.disk_bytes,
             "encoder": repr(store.encoder) if store.has_encoder else None,
+            **({} if is_address(place) else {"sqlite": sqlite_in_words()}),
         }
 
 

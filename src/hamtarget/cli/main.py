@@ -7,7 +7,23 @@ from typing import Annotated
 import typer
 
 import hamtarget
-from hamtarget.cli import add, demo, dups, encode, evaluate, info, plan, search, serve, token, train, verify
+from hamtarget.cli import (
+    add,
+    backup,
+    demo,
+    dups,
+    encode,
+    evaluate,
+    info,
+    plan,
+    repair,
+    restore,
+    search,
+    serve,
+    token,
+    train,
+    verify,
+)
 from hamtarget.cli.terminal.help import GroupedCommands
 
 app = typer.Typer(
@@ -53,6 +69,21 @@ app.command(
     short_help="List all pairs, or groups, of near duplicates.",
     epilog="Example: hamtarget dups store --radius 2 --groups",
 )(dups.dups)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Copy a store while it is in use.",
+    epilog="Example: hamtarget backup store /mnt/backups/store",
+)(backup.backup)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Make a store of a backup.",
+    epilog="Example: hamtarget restore /mnt/backups/store store --replace",
+)(restore.restore)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Save what can be read of a damaged store.",
+    epilog="Example: hamtarget repair store repaired",
+)(repair.repair)
 app.command(
     rich_help_panel=_LOOK,
     short_help="Show what is in a store, model or file, or what is installed.",

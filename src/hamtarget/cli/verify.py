@@ -14,7 +14,7 @@ from hamtarget.cli.inputs.stores import open_store, shown_place
 from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
-from hamtarget.cli.terminal.output import write_json
+from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.errors import CorruptFileError, NotFiniteError
 
 
@@ -60,11 +60,8 @@ def _store(place: str) -> _Checked:
         problems = list(report.problems)
         if report.n_problems > len(problems):
             problems.append(f"and {report.n_problems - len(problems):,} more")
-        if store.has_encoder:
-            try:
-                _ = store.encoder
-            except CorruptFileError as error:
-                problems.append(str(error))
+    for line in report.unchecked:
+        note(f"not checked: {line}")
     return _Checked(report.items, problems)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
-from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 
@@ -122,4 +122,10 @@ class Backend(Protocol):
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""
+        ...
+
+    def backup(
+        self, target: Path, verify: Callable[[Path, Progress | None], StoreReport], *, progress: Progress | None
+    ) -> BackupReport:
+        """Copy the store as it is at this moment, and check the copy with `verify`."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from hamtarget.items import Id
@@ -48,13 +49,72 @@ class StoreReport:
         items: rows that were compared.
         problems: one line for each thing that is wrong, the first hundred; empty where everything is as it should be.
         n_problems: how many there are.
+        n_lost_changes: how many changes were acknowledged and are missing; they are one of the problems.
+        unchecked: one line for each thing that could not be checked here, and why.
     """
 
     items: int
     problems: tuple[str, ...]
     n_problems: int
+    n_lost_changes: int = 0
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """True if nothing is wrong."""
         return self.n_problems == 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """Result of `Store.backup` and `Store.restore`: a copy that was checked and is in place.
+
+    Attributes:
+        path: the folder.
+        items: number of items in it.
+        sequence: number of the last change in it.
+        n_bytes: bytes of all its files.
+        is_index_reused: True if the saved index was taken from the backup before, because it was the same.
+    """
+
+    path: Path
+    items: int
+    sequence: int
+    n_bytes: int
+    is_index_reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """Result of `Store.repair`: how much came back, and what did not.
+
+    Attributes:
+        path: the folder of the new store.
+        items: number of items that came back.
+        n_lost_changes: changes at the end that are missing in the store as SQLite reads it.
+        n_changes_from_log: how many of them were read behind the damage of its log.
+        n_rows_from_log: items that these changes put.
+        n_deletions_from_log: items that these changes deleted.
+        n_bad_rows: rows whose bytes are damaged.
+        n_bad_pages: pages of the database or of its log that are damaged or missing.
+        n_missing: items that the saved index knows and that did not come back.
+        missing: the first hundred of their ids, as far as these are known.
+        problems: one line for each kind of thing that did not come back.
+    """
+
+    path: Path
+    items: int
+    n_lost_changes: int = 0
+    n_changes_from_log: int = 0
+    n_rows_from_log: int = 0
+    n_deletions_from_log: int = 0
+    n_bad_rows: int = 0
+    n_bad_pages: int = 0
+    n_missing: int | None = None
+    missing: tuple[Id, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if everything came back."""
+        return not self.problems

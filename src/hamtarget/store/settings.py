@@ -59,9 +59,26 @@ def settings_of(texts: dict[str, str]) -> Settings:
             raise ValueError("their checksum is wrong")
         found = {name: json.loads(text) for name, text in texts.items()}
         embeddings = found.pop("embeddings")
-        return Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
-    except (KeyError, TypeError, ValueError) as error:
+        settings = Settings(**found, embeddings=None if embeddings is None else Embeddings(**embeddings))
+        _check_possible(settings)
+        return settings
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _damaged(error) from error
+
+
+def _check_possible(settings: Settings) -> None:
+    """Check settings whose checksum is right, but which somebody may have forged.
+
+    Raises:
+        InputError, TypeError: no store has such settings.
+    """
+    numbers = (settings.n_bits, settings.radius, settings.substrings)
+    if not all(type(number) is int for number in numbers) or type(settings.has_encoder) is not bool:
+        raise TypeError("one of them has another type than it should have")
+    if settings.durability not in get_args(Durability):
+        raise InputError(f"durability is {str(settings.durability)[:60]!r}")
+    # An empty index knows what settings there can be.
+    MultiIndex(settings.n_bits, settings.radius, substrings=settings.substrings, embeddings=settings.embeddings)
 
 
 def _damaged(error: Exception) -> CorruptFileError:

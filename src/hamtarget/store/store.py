@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.errors import ClosedError, HamtargetError, InputError
+from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
@@ -36,7 +37,7 @@ from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, o
 from hamtarget.store.ids import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.probe_defaults import default_budget, default_radius
-from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import BackupReport, Pair, RepairReport, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
 from hamtarget.store.sqlite.engine import FolderEngine
@@ -125,18 +126,28 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False, progress: Progress | None = None) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        progress: Progress | None = None,
+        accept_loss: bool = False,
+    ) -> Self:
         """Open the store in a folder, or at an address.
 
         Args:
             path: where `create` made it.
             read_only: if True, it is opened for reading only: any number of processes may, while one writes.
             progress: called with rows done and all rows, if the index must be built from the rows.
+            accept_loss: if True, a folder whose last changes are missing is opened for writing without them. What is
+                left of its log is kept in a file `lost-changes-*.wal`. Opening for reading only warns.
 
         Raises:
             FileError: there is no store.
             LockedError: another process is writing it.
             CorruptFileError: the database is damaged.
+            LostChangesError: the last changes are missing, as after damage of the log; nothing was touched.
             UnsupportedFileError: a later version wrote it.
             ReadOnlyError: the folder cannot be written.
             ServerError, PrivilegeError, MissingExtraError: as `create`.
@@ -145,7 +156,7 @@ class Store:
             from hamtarget.store.postgres.engine import PostgresEngine
 
             return cls(PostgresEngine(str(path), read_only=read_only))
-        return cls(FolderEngine(Path(path), read_only=read_only, progress=progress))
+        return cls(FolderEngine(Path(path), read_only=read_only, progress=progress, accept_loss=accept_loss))
 
     def __enter__(self) -> Self:
         return self
@@ -659,8 +670,95 @@ class Store:
         self._engine.compact()
 
     def verify(self, *, progress: Progress | None = None) -> StoreReport:
-        """Check the database, the checksum of every row, and every row against the index; report what is wrong."""
-        return self._engine.verify(progress=progress)
+        """Check everything, and report what is wrong.
+
+        That is the database, the checksum of every row, every row against the index, the encoder, and whether the last
+        changes are there.
+        """
+        report = self._engine.verify(progress=progress)
+        if not self.has_encoder:
+            return report
+        try:
+            # Opened anew: what is in memory says nothing about the files.
+            self._engine.open_encoder()
+        except (MissingExtraError, InputError) as error:
+            # A package is missing here, or the network is the caller's own: that is no damage.
+            return replace(report, unchecked=(*report.unchecked, f"the encoder: {error}"))
+        except HamtargetError as error:
+            problems = (*report.problems, f"the encoder cannot be opened: {error}")
+            return replace(report, problems=problems, n_problems=report.n_problems + 1)
+        return report
+
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> BackupReport:
+        """Copy the store, as it is now, to a folder; the copy is a store of its own.
+
+        Whoever writes, in this process or another, goes on meanwhile. All of the copy is of one moment, and every row
+        of it is checked before it is put in place as a whole. A backup that is already there stays until then. If the
+        call is interrupted, the next one begins anew; what was left is removed.
+
+        Args:
+            path: a folder that is not there, is empty, or holds an earlier backup of this store.
+            progress: called with bytes done and all bytes; each counts when it is written and when it is checked.
+
+        Raises:
+            FileError: there is something else than a backup, or a backup of a later change.
+            LostChangesError: the last changes of this store are missing; an earlier backup may hold them.
+            CorruptFileError: this store is damaged; nothing was put in place.
+            WriteError: the disk is full.
+            InputError: the store is in PostgreSQL.
+        """
+        return self._engine.backup(Path(path), _verify_folder, progress=progress)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        *,
+        replace: bool = False,
+        progress: Progress | None = None,
+    ) -> BackupReport:
+        """Copy a backup to the folder of a store; every row is checked before it is put in place as a whole.
+
+        Args:
+            backup: the folder that `backup` wrote.
+            path: a folder that is not there, or is empty; or that of a store, if
+            replace: is True. That store stays until the new one is in place.
+            progress: as of `backup`.
+
+        Raises:
+            FileError: there is no backup, or something at `path`.
+            LockedError: somebody writes to the store at `path`.
+            CorruptFileError: the backup is damaged; nothing was put in place.
+            WriteError: the disk is full.
+        """
+        engine = FolderEngine(Path(backup), read_only=True)
+        try:
+            return engine.restore(Path(path), _verify_folder, replace=replace, progress=progress)
+        finally:
+            engine.close()
+
+    @staticmethod
+    def repair(
+        path: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> RepairReport:
+        """Make a new store of everything that can still be read in a damaged one, which is not touched.
+
+        Every row that comes back has its checksum. From a damaged log, changes behind the damage come back as far as
+        their rows are whole. The report says what did not come back.
+
+        Args:
+            path: the folder of the damaged store; nobody may write to it meanwhile.
+            target: a folder that is not there, or is empty.
+            progress: called with pages read and all pages.
+
+        Raises:
+            FileError: there is no store, or something at `target`.
+            CorruptFileError: not even the settings of the store can be read.
+            WriteError: the disk is full.
+        """
+        from hamtarget.store.sqlite.repair import repair_folder
+
+        return repair_folder(Path(path), Path(target), _verify_folder, progress=progress)
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""
@@ -697,3 +795,8 @@ def _checked(limits: Limits | None) -> Limits | None:
     if limits is not None:
         check_limits(limits)
     return limits
+
+
+def _verify_folder(folder: Path, progress: Progress | None) -> StoreReport:
+    with Store.open(folder, read_only=True) as store:
+        return store.verify(progress=progress)

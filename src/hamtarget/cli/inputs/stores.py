@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.output import note
+from hamtarget.errors import LostChangesWarning
 
 if TYPE_CHECKING:
     from hamtarget.store import Store
@@ -23,8 +26,12 @@ def open_store(place: str, *, read_only: bool = True) -> Store:
     """
     from hamtarget.store import Store
 
-    with progress_on_stderr("Building the index") as tell:
-        return Store.open(place, read_only=read_only, progress=tell)
+    with warnings.catch_warnings(record=True) as told, progress_on_stderr("Building the index") as tell:
+        warnings.simplefilter("always", LostChangesWarning)
+        store = Store.open(place, read_only=read_only, progress=tell)
+    for warning in told:
+        note(f"warning: {warning.message}")
+    return store
 
 
 def shown_place(place: str) -> str:

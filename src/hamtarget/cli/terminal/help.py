@@ -22,7 +22,7 @@ class GroupedCommands(CommandGroup):
 
     def _help_lines(self, ctx: Any) -> Iterator[str]:
         yield f"Usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}"
-        yield from ("", self.help or "", "")
+        yield from (self.help or "", "")
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
         width = max(map(len, shown), default=0)
         panel = None
@@ -33,6 +33,6 @@ class GroupedCommands(CommandGroup):
                 yield typer.style(own, bold=True)
             yield f"{_INDENT}{name:<{width}}  {command.get_short_help_str(limit=80 - width - 4)}"
         options = [parameter.opts[-1] for parameter in self.get_params(ctx) if parameter.opts[0].startswith("-")]
-        yield from ("", f"Options: {', '.join(options)}")
+        yield f"Options: {', '.join(options)}"
         if self.epilog:
             yield self.epilog

@@ -47,7 +47,7 @@ from hamtarget.store.postgres.rows import (
 )
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
-from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 if TYPE_CHECKING:
@@ -371,6 +371,19 @@ class PostgresEngine:
     def verify(self, *, progress: Progress | None) -> StoreReport:
         """Check the tables against each other, and report what is wrong."""
         return self._read_snapshot(lambda connection: inspect(connection, self.settings, progress=progress))
+
+    def backup(
+        self, target: Path, verify: Callable[[Path, Progress | None], StoreReport], *, progress: Progress | None
+    ) -> BackupReport:
+        """Refuse: PostgreSQL has its own tools for this.
+
+        Raises:
+            InputError: always; it names them.
+        """
+        raise InputError(
+            f"{self.path} is in PostgreSQL, which has its own backups: pg_dump --schema NAME, or those of the whole "
+            "server (docs/postgresql.md)"
+        )
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""

@@ -6,18 +6,24 @@ import contextlib
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 COUNTER_NAME = "changes"
 _NUMBER = struct.Struct("=q")
+# The number comes first and alone in 8 bytes, which a reader's map sees change at once.
+_CHECKED = struct.Struct("=qQ")
+# A writer may be between the number and its checksum.
+_TRIES = 3
 
 
 class ChangeCounter:
-    """A file of 8 bytes that the writer writes after each commit and readers map into their memory.
+    """A file with the number of the last change, which the writer writes after each commit and readers map.
 
-    It is a hint: a reader that finds another number than its own looks into the database, and every now and then it
-    looks without. A commit is answered after the file is written, so that whoever hears of a change finds it.
+    To readers it is a hint: a reader that finds another number than its own looks into the database, and every now and
+    then it looks without. A commit is answered after the file is written, so that whoever hears of a change finds it.
+    After a crash it is a witness: a number above that of the database tells of changes that were lost.
 
     Attributes:
         numbers: the number, alone, as the file is now; -1 where there is none.
@@ -40,10 +46,34 @@ class ChangeCounter:
         if self._handle is not None:
             # On a full disk, readers learn of the change a moment later.
             with contextlib.suppress(OSError):
-                os.pwrite(self._handle, _NUMBER.pack(sequence), 0)
+                os.pwrite(self._handle, _CHECKED.pack(sequence, _checksum(sequence)), 0)
 
     def close(self) -> None:
         """Close the file. A map goes with its last reference: another thread may be reading it."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def read_counter(path: Path) -> int | None:
+    """Return the number in the file; None where there is none, or one that does not have its checksum.
+
+    Stores of version 0.2 and before wrote the number alone, in 8 bytes: it is taken as it is.
+    """
+    for _ in range(_TRIES):
+        try:
+            with open(path, "rb") as file:
+                content = file.read(_CHECKED.size)
+        except OSError:
+            return None
+        if len(content) == _NUMBER.size:
+            return int(_NUMBER.unpack(content)[0])
+        if len(content) == _CHECKED.size:
+            number, checksum = _CHECKED.unpack(content)
+            if checksum == _checksum(number):
+                return int(number)
+    return None
+
+
+def _checksum(number: int) -> int:
+    return zlib.crc32(_NUMBER.pack(number))

@@ -25,7 +25,8 @@ def create_folder(target: Path, settings: Settings, encoder: Encoder | None) -> 
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target} is there and is not an empty folder; choose another, or Store.open it")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with translated(target):
+        make_folders(target.parent)
     # Made beside its place and renamed as a whole: there is never half a store.
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
@@ -41,3 +42,13 @@ def create_folder(target: Path, settings: Settings, encoder: Encoder | None) -> 
         shutil.rmtree(folder, ignore_errors=True)
         raise
     sync_folder(target.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and those above it that are missing, on disk."""
+    folder = folder.absolute()
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        # A folder's name is kept by the one above it.
+        sync_folder(made.parent)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,18 +22,21 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.settings import Durability, Settings, settings_of
+from hamtarget.store.sqlite import migrations
 from hamtarget.store.sqlite.filters import within
+from hamtarget.store.sqlite.lock import TOO_MANY_FILES, is_out_of_files, too_many_files
 from hamtarget.store.sqlite.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
 # "HAMT", where `file` and other tools look for it.
 APPLICATION_ID = 0x48414D54
-SCHEMA_VERSION = 1
 
 _SYNCHRONOUS: dict[Durability, str] = {"full": "FULL", "os": "NORMAL"}
 
 # `->` of JSON came with 3.38; STRICT tables are one version older.
 _OLDEST_SQLITE = (3, 38, 0)
+# Before it, two connections that write or copy the log at the same moment can, rarely, damage the database.
+_SAFE_SQLITE = (3, 51, 3)
 _WAIT_SECONDS = 30.0
 _WAIT_FOR_READERS_MS = 200
 _STATEMENTS = 64
@@ -68,6 +73,16 @@ CREATE INDEX deleted_by_change ON deleted (changed);
 """
 
 
+def sqlite_in_words() -> str:
+    """Return the version of SQLite that Python was built with, and what a user should know of it, in one line."""
+    if sqlite3.sqlite_version_info >= _SAFE_SQLITE:
+        return sqlite3.sqlite_version
+    return (
+        f"{sqlite3.sqlite_version}: before {'.'.join(map(str, _SAFE_SQLITE))}, two writing connections at once can "
+        "damage a database; a store has one, so let no other program write to store.db"
+    )
+
+
 def create_database(path: Path, settings: dict[str, str], next_row: int) -> None:
     """Create the database of an empty store, on disk."""
     connection = _connect(path, "rwc")
@@ -75,7 +90,8 @@ def create_database(path: Path, settings: dict[str, str], next_row: int) -> None
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(
-            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};{_TABLES} COMMIT;"
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {migrations.SCHEMA_VERSION};{_TABLES} COMMIT;"
         )
         with transaction(connection):
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
@@ -84,12 +100,17 @@ def create_database(path: Path, settings: dict[str, str], next_row: int) -> None
         connection.close()
 
 
-def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> sqlite3.Connection:
     """Open a connection to a store's database.
+
+    Args:
+        path: the file.
+        read_only: if True, the connection can write nothing.
+        can_migrate: True if an earlier version may be opened, because the caller brings it to this one.
 
     Raises:
         CorruptFileError: it is something else, or damaged.
-        UnsupportedFileError: a later version wrote it, or this SQLite is too old.
+        UnsupportedFileError: another version wrote it, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         wanted = ".".join(map(str, _OLDEST_SQLITE))
@@ -100,15 +121,35 @@ def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
             raise CorruptFileError(f"{path} is an SQLite file, but not a store's; restore it from a copy")
-        if version > SCHEMA_VERSION:
-            raise UnsupportedFileError(
-                f"{path} has version {version}; this hamtarget reads up to {SCHEMA_VERSION}: install a later one"
-            )
+        migrations.check_version(path, version, can_migrate=can_migrate)
+        if version == migrations.SCHEMA_VERSION:
+            _check_tables(connection, path)
         read_state(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that the tables are those of a store, and that nothing runs by itself when they are read or written.
+
+    Raises:
+        CorruptFileError: they are something else.
+    """
+    found = {(kind, name): sql for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")}
+    wrong = [name for (kind, name), sql in _expected_tables().items() if found.get((kind, name)) != sql]
+    wrong += [str(name) for kind, name in found if kind in ("trigger", "view")]
+    if wrong:
+        raise CorruptFileError(f"{path}: {wrong[0]} is not as a store has it; restore the folder from a copy")
+
+
+@cache
+def _expected_tables() -> dict[tuple[str, str], str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_TABLES)
+        rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    return {(kind, name): sql for kind, name, sql in rows}
 
 
 def set_durability(connection: sqlite3.Connection, durability: Durability) -> None:
@@ -199,9 +240,11 @@ def transaction(connection: sqlite3.Connection, *, kind: str = "IMMEDIATE") -> I
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite within the block into those of `hamtarget.errors`."""
+    """Turn errors of SQLite and of the system within the block into those of `hamtarget.errors`."""
     try:
         yield
+    except OSError as error:
+        raise _of_system(path, error) from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
@@ -219,9 +262,22 @@ def translated(path: Path) -> Iterator[None]:
             raise ReadOnlyError(f"{what}; open it with read_only=True") from error
         if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise LockedError(f"{what}: something else than a store holds it; end that and try again") from error
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN and is_out_of_files(path):
+            raise too_many_files(path) from error
         if code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             raise FileError(f"{what}; see whether the folder and its files may be read") from error
         raise CorruptFileError(f"{what}; its tables are not those of a store") from error
+
+
+def _of_system(path: Path, error: OSError) -> FileError:
+    what = f"{error.filename or path}: {error.strerror or error}"
+    if error.errno in TOO_MANY_FILES:
+        return too_many_files(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return WriteError(f"{what}; nothing was changed: make room, or look after the disk")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ReadOnlyError(f"{what}; open it with read_only=True")
+    return FileError(f"{what}; see whether the folder and its files may be read")
 
 
 class Readers:

@@ -29,7 +29,8 @@ from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.duplicates import close_groups
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
-from hamtarget.store.reports import Pair, StoreReport, StoreStats
+from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
+from hamtarget.store.sqlite.backup import Verify, back_up, restore
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
@@ -45,6 +46,9 @@ from hamtarget.store.sqlite.database import (
 )
 from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.lock import WriterLock
+from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
+from hamtarget.store.sqlite.migrations import migrate
+from hamtarget.store.sqlite.placing import moved_aside
 from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
 from hamtarget.store.sqlite.rows import find_ids
 from hamtarget.store.sqlite.searching import find_passing
@@ -73,7 +77,9 @@ class FolderEngine:
         settings: those that the store was created with.
     """
 
-    def __init__(self, path: Path, *, read_only: bool, progress: Progress | None) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, progress: Progress | None = None, accept_loss: bool = False
+    ) -> None:
         self.path = path
         self.read_only = read_only
         self.file = path / DATABASE_NAME
@@ -83,17 +89,31 @@ class FolderEngine:
         self._write_lock = threading.RLock()
         if not self.file.is_file():
             what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            if aside := moved_aside(path):
+                raise FileError(f"{path} was being replaced, and that was interrupted; it is in {aside}: rename it")
             raise FileError(f"{path} is no store: {what}; make one with Store.create")
         with contextlib.ExitStack() as undo:
             if not read_only:
                 self._lock = WriterLock(path / LOCK_NAME)
                 undo.callback(self._lock.release)
-            with translated(self.file):
-                self._connection = open_database(self.file, read_only=read_only)
-                undo.callback(self._connection.close)
-                self.settings = read_settings(self._connection)
-                if not read_only:
+            noted = noted_changes(path)
+            with translated(self.file), contextlib.ExitStack() as looking:
+                reader = open_database(self.file, read_only=True, can_migrate=not read_only)
+                (undo if read_only else looking).callback(reader.close)
+                self.settings = read_settings(reader)
+                if read_only:
+                    self._connection = reader
+                else:
+                    is_lossy = check_for_loss(
+                        reader, self.file, noted, self.settings.durability, accept_loss=accept_loss
+                    )
+                    self._connection = open_database(self.file, read_only=False, can_migrate=True)
+                    undo.callback(self._connection.close)
                     set_durability(self._connection, self.settings.durability)
+                    if is_lossy:
+                        # Behind new changes, the log must not go on with those that were given up.
+                        empty_log(self._connection)
+                    migrate(self._connection, progress)
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
                 self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
                 self._counter.write(self._live.sequence)
@@ -102,6 +122,8 @@ class FolderEngine:
         self._names = Names(self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         tell_of_forks(self)
+        if read_only and noted > self._live.sequence:
+            warn_of_loss(path, noted - self._live.sequence)
         if not read_only and self._live.is_rebuilt and len(self._live.index):
             # So that the next opening need not do it again.
             self._try_to_save()
@@ -393,13 +415,27 @@ class FolderEngine:
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
         """Check the database by SQLite's own means, every row's checksum, and every row against the index."""
+        noted = noted_changes(self.path)
         return self.read(
-            lambda connection, index: verify_store(connection, index, self.path, self.settings, progress=progress)
+            lambda connection, index: verify_store(
+                connection, index, self.path, self.settings, noted=noted, progress=progress
+            )
         )
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""
         return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+
+    def backup(self, target: Path, verify: Verify, *, progress: Progress | None) -> BackupReport:
+        """Copy the store as it is at this moment; whoever writes goes on."""
+        noted = noted_changes(self.path)
+        with self.reading() as connection:
+            return back_up(connection, self.path, target, verify, noted=noted, progress=progress)
+
+    def restore(self, target: Path, verify: Verify, *, replace: bool, progress: Progress | None) -> BackupReport:
+        """Copy the store, which is a backup, to the place of another."""
+        with self.reading() as connection:
+            return restore(connection, self.path, target, verify, replace_target=replace, progress=progress)
 
     def after_fork(self) -> None:
         """Make the store unusable in a process that was forked from this one, and leave its lock."""

@@ -14,6 +14,7 @@ from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.following import rows_of
+from hamtarget.store.sqlite.losses import describe_loss
 from hamtarget.store.sqlite.rows import scan_unchecked
 from hamtarget.store.sqlite.snapshot import read_snapshot
 from hamtarget.store.sqlite.state import read_state
@@ -55,12 +56,30 @@ def _size(path: Path) -> int:
 
 
 def verify_store(
-    connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings, *, progress: Progress | None
+    connection: sqlite3.Connection,
+    index: MultiIndex,
+    folder: Path,
+    settings: Settings,
+    *,
+    noted: int,
+    progress: Progress | None,
 ) -> StoreReport:
-    """Check the database that the connection sees, and the index, which is at the same change; report what is wrong."""
+    """Check the database that the connection sees, and the index, which is at the same change; report what is wrong.
+
+    Args:
+        connection: in a transaction.
+        index: holds the same rows.
+        folder: that of the store.
+        settings: those of the store.
+        noted: number of the last change that a writer noted beside the database.
+        progress: called with rows compared and all rows.
+    """
     problems = _Problems()
-    n_items = 0
+    n_items = n_lost = 0
     try:
+        n_lost = max(0, noted - read_state(connection).sequence)
+        if n_lost:
+            problems.tell(describe_loss(folder, n_lost))
         for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_TOLD})"):
             if line != "ok":
                 problems.tell(f"SQLite: {line}")
@@ -70,7 +89,7 @@ def verify_store(
         _check_snapshot(read_state(connection).snapshot, folder, settings, problems)
     except (sqlite3.Error, HamtargetError) as error:
         problems.tell(f"the database cannot be read to its end: {error}")
-    return StoreReport(n_items, tuple(problems.first), problems.count)
+    return StoreReport(n_items, tuple(problems.first), problems.count, n_lost_changes=n_lost)
 
 
 def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Problems, progress: Progress | None) -> int:
@@ -116,7 +135,7 @@ def _check_traces(connection: sqlite3.Connection, problems: _Problems) -> None:
 
 def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:
     for row, id, checksum in connection.execute("SELECT row, id, checksum FROM names"):
-        if name_checksum(row, id) != checksum:
+        if not isinstance(id, str | int) or name_checksum(row, id) != checksum:
             problems.tell(f"row {row} of names does not have its checksum")
     nameless = "SELECT row FROM items WHERE row >= ? AND row NOT IN (SELECT row FROM names)"
     for (row,) in connection.execute(nameless, (FIRST_NAMED_ROW,)):

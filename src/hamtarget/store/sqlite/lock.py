@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from hamtarget.errors import FileError, LockedError, ReadOnlyError
+
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+# Two connections, each with the database, its log and the log's index, and some room.
+_NEEDED_FILES = 8
+
+
+def too_many_files(path: Path) -> FileError:
+    """Return the error for a file that cannot be opened because this process, or the system, has too many open."""
+    return FileError(
+        f"{path} cannot be opened: too many files are open; close some, or allow more (`ulimit -n` shows the limit)"
+    )
+
+
+def is_out_of_files(path: Path) -> bool:
+    """Return True if fewer files can be opened than a store needs: SQLite does not say why it cannot open one."""
+    handles = []
+    try:
+        for _ in range(_NEEDED_FILES):
+            handles.append(os.open(path.parent, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in TOO_MANY_FILES
+    finally:
+        for handle in handles:
+            os.close(handle)
+    return False
 
 
 class WriterLock:
@@ -17,6 +43,7 @@ class WriterLock:
 
         Raises:
             LockedError: another writer holds it; names its process.
+            FileError: too many files are open.
             ReadOnlyError: the folder cannot be written.
         """
         try:
@@ -26,6 +53,8 @@ class WriterLock:
         try:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
+            if error.errno in TOO_MANY_FILES:
+                raise too_many_files(path) from error
             raise ReadOnlyError(f"{path} cannot be written ({error.strerror}); open it with read_only=True") from error
         try:
             # flock, not lockf: it belongs to this open file, so that a second writer in this process is seen too.

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from hamtarget.errors import CorruptFileError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits
-from hamtarget.store.ids import Record
+from hamtarget.store.ids import Record, shorten
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import find_all_ids, find_rows, look_up, read_records, scan_records
@@ -88,5 +89,15 @@ def _item(id: Id, record: Record, embeddings: Embeddings | None) -> Item:
         id,
         code=np.frombuffer(code, dtype=np.uint8),
         embedding=None if embedding is None or embeddings is None else np.frombuffer(embedding, embeddings.dtype),
-        payload=None if payload is None else json.loads(payload),
+        payload=None if payload is None else _payload(id, payload),
     )
+
+
+def _payload(id: Id, text: bytes) -> Any:
+    """Return a payload whose checksum is right, but which somebody may have forged."""
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(
+            f"the payload of item {shorten(id)} is damaged ({type(error).__name__}); restore the folder from a copy"
+        ) from error

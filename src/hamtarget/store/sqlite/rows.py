@@ -196,5 +196,5 @@ def _is_whole(
 
 
 def _check_name(row: int, id: Id, checksum: int) -> None:
-    if name_checksum(row, id) != checksum:
+    if not isinstance(id, str | int) or name_checksum(row, id) != checksum:
         raise CorruptFileError(f"row {row} of the store is damaged: its name's checksum is wrong; restore a copy")

@@ -58,16 +58,22 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
     after a crash or in a copy, they do not fit each other by accident.
 
     Raises:
-        OSError: the file cannot be written; the one before stays in use.
+        OSError: the file cannot be written; the one before stays in use, and nothing is left of the new one.
     """
     fresh = folder / "index.ham.new"
     with live.lock:
         sequence = live.sequence
         # One piece is searched several times as fast as the pieces that many puts leave.
         live.index.compact()
-        live.index.save(fresh)
-        name = f"index-{_checksum(fresh)}.ham"
-        os.replace(fresh, folder / name)
+        try:
+            live.index.save(fresh)
+            name = f"index-{_checksum(fresh)}.ham"
+            os.replace(fresh, folder / name)
+        except BaseException:
+            # What does not fit the disk leaves room to others.
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
         with transaction(connection):
             state = read_state(connection)
             write_state(connection, state._replace(snapshot=name, snapshot_sequence=sequence, forgotten=sequence))
@@ -80,8 +86,8 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
                 other.unlink()
 
 
-def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
-    """Return the index in a file, if it is whole and of this store."""
+def read_snapshot(path: Path, settings: Settings | None) -> MultiIndex | None:
+    """Return the index in a file, if it is whole and fits the settings, where these are known."""
     try:
         index = MultiIndex.open(path)
         if path.name != f"index-{_checksum(path)}.ham":
@@ -89,7 +95,7 @@ def read_snapshot(path: Path, settings: Settings) -> MultiIndex | None:
     except (FileError, OSError):
         return None
     kind = (index.n_bits, index.radius, index.embeddings)
-    return index if kind == (settings.n_bits, settings.radius, settings.embeddings) else None
+    return index if settings is None or kind == (settings.n_bits, settings.radius, settings.embeddings) else None
 
 
 def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings) -> tuple[LiveIndex | None, bool]:

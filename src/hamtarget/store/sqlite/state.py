@@ -7,6 +7,11 @@ import zlib
 from typing import NamedTuple
 
 from hamtarget.errors import CorruptFileError
+from hamtarget.store.ids import FIRST_NAMED_ROW
+
+# Far more than there can be, and far from what SQLite cannot hold.
+_MOST_CHANGES = 2**62
+_PAST_ROWS = 2**63 - 2**40
 
 
 class State(NamedTuple):
@@ -28,6 +33,17 @@ class State(NamedTuple):
         """CRC-32 of all of it."""
         return zlib.crc32(repr(tuple(self)).encode())
 
+    @property
+    def is_possible(self) -> bool:
+        """True if a store can be in it; a forged one has the right checksum and any value."""
+        return (
+            all(type(number) is int and 0 <= number < _MOST_CHANGES for number in (self.sequence, self.forgotten))
+            and type(self.next_row) is int
+            and FIRST_NAMED_ROW <= self.next_row < _PAST_ROWS
+            and (self.snapshot is None or (type(self.snapshot) is str and "\0" not in self.snapshot))
+            and (self.snapshot_sequence is None or type(self.snapshot_sequence) is int)
+        )
+
 
 def read_state(connection: sqlite3.Connection) -> State:
     """Return the state that the connection sees.
@@ -40,7 +56,10 @@ def read_state(connection: sqlite3.Connection) -> State:
     ).fetchone()
     if found is None or State(*found[:5]).checksum != found[5]:
         raise CorruptFileError("the store's state is damaged: its checksum is wrong; restore the folder from a copy")
-    return State(*found[:5])
+    state = State(*found[:5])
+    if not state.is_possible:
+        raise CorruptFileError(f"the store's state is {state}, which no store has; restore the folder from a copy")
+    return state
 
 
 def write_state(connection: sqlite3.Connection, state: State) -> None:

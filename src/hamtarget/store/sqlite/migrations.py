@@ -1,0 +1,64 @@
+"""Steps that bring the database of an earlier version to this one: all of them in one transaction, or none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from hamtarget.errors import UnsupportedFileError
+from hamtarget.progress import Progress
+
+SCHEMA_VERSION = 1
+
+Step = Callable[[sqlite3.Connection, Progress | None], None]
+"""Changes tables and rows by `execute`, never by `executescript`, which would commit what came before."""
+
+# STEPS[n] brings a database from version n to n + 1. A step is never changed after a release: golden stores of every
+# version are opened by the tests (tests/golden/stores).
+STEPS: dict[int, Step] = {}
+
+
+def check_version(path: Path, version: int, *, can_migrate: bool) -> None:
+    """Check that a database has this version, or one that can be brought to it.
+
+    Raises:
+        UnsupportedFileError: a later version wrote it, or an earlier one and it is opened for reading only.
+    """
+    if version > SCHEMA_VERSION:
+        raise UnsupportedFileError(
+            f"{path} has version {version}; this hamtarget reads up to {SCHEMA_VERSION}: install a later one"
+        )
+    if version == SCHEMA_VERSION:
+        return
+    if any(number not in STEPS for number in range(version, SCHEMA_VERSION)):
+        raise UnsupportedFileError(f"{path} has version {version}, which no release wrote; restore it from a copy")
+    if not can_migrate:
+        raise UnsupportedFileError(
+            f"{path} has version {version}, and this hamtarget reads {SCHEMA_VERSION}: back it up, and open the store "
+            "once for writing, which brings it there"
+        )
+
+
+def migrate(connection: sqlite3.Connection, progress: Progress | None) -> None:
+    """Bring a database to this version, in one transaction: if it is interrupted, the version stays what it was.
+
+    Args:
+        connection: can write, and is in no transaction.
+        progress: called by steps with rows done and all rows.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(version, SCHEMA_VERSION):
+            STEPS[number](connection, progress)
+            if not connection.in_transaction:
+                raise RuntimeError(f"the step from version {number} has ended the transaction that it is part of")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
