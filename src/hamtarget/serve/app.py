@@ -28,6 +28,7 @@ from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.shortcut import Handler, Shortcut, plain_routes
 from hamtarget.serve.token_ring import TokenRing, reloading_at_hangup
 from hamtarget.store import Store
 
@@ -78,19 +79,9 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         redoc_url=None,
     )
     app.state.service = service
-    app.add_middleware(
-        Guard,
-        settings=settings,
-        meters=service.meters,
-        memory=service.memory,
-        tokens=tokens,
-        access_log=access_log,
-    )
-    if settings.trusted_proxies:
-        # Added last, it is the first to see a request: the guard then takes the proxy's word for the client's address.
-        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+    searches = search_routes(service)
     for router in (
-        search_routes(service),
+        searches,
         item_routes(service),
         status_routes(service, instruments, readiness),
         page_routes(),
@@ -122,8 +113,25 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
         return refuse(request, Problem(422, "input", said))
 
-    app.add_exception_handler(Problem, on_problem)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
-    app.add_exception_handler(HamtargetError, on_library_error)
-    app.add_exception_handler(HTTPException, on_http_error)
+    handlers: dict[type[Exception], Handler] = {
+        Problem: on_problem,
+        RequestValidationError: on_validation_error,
+        HamtargetError: on_library_error,
+        HTTPException: on_http_error,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+    # What is added later sees a request earlier.
+    app.add_middleware(Shortcut, routes=plain_routes(searches), handlers=handlers)
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        meters=service.meters,
+        memory=service.memory,
+        tokens=tokens,
+        access_log=access_log,
+    )
+    if settings.trusted_proxies:
+        # The guard then takes the proxy's word for the client's address.
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
     return app

@@ -19,6 +19,7 @@ from hamtarget.serve.request_facts import RequestFacts, put_facts
 from hamtarget.serve.roles import ITEMS_PATH, allows, is_open, needed_role
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.token_ring import TokenRing
+from hamtarget.serve.transport.crowd import CONNECTION
 
 # Status of a request whose client went before it was answered; nginx logs the same.
 _GONE = 499
@@ -137,6 +138,8 @@ class Guard:
         if not is_open(scope["path"]):
             _check_origin(named, host)
             self._check_token(scope, named.get(b"authorization", b""), facts)
+            if connection := scope.get("state", {}).get(CONNECTION):
+                connection.let_in()
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem(415, "encoding", "the body is compressed; send it uncompressed")
         length = named.get(b"content-length")

@@ -115,6 +115,9 @@ class Service:
         for lane in (*lanes, self._slow):
             await lane.drain()
 
+    def cancel(self) -> None:
+        """End what runs for requests; they are refused."""
+
     def asker(self, request: Request) -> Asker:
         """Return who asks, with the limits of the request; its clock starts now."""
         return asker_of(request, self.settings, self.memory, self._slow)
