@@ -35,6 +35,8 @@ from hamtarget.store import Store
 _DESCRIPTION = (
     "Find everything within a Hamming distance of a query, exactly; the nearest items; or, fast, the likeliest."
 )
+# Of the time to drain: what is left when the requests are answered or given up.
+_LAST_SHARE = 0.1
 _KINDS = {404: "not_found", 405: "method"}
 
 
@@ -64,9 +66,13 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
                 async with instruments.reading():
                     await service.start()
                     yield
-                    await service.drain()
-        finally:
+                    await service.drain(_LAST_SHARE * settings.drain_seconds)
+        except TimeoutError:
+            # A thread is stuck, and may hold what closing the store would wait for.
+            app.state.is_stuck = True
+        else:
             store.close()
+        finally:
             access_log.close()
 
     app = FastAPI(
@@ -79,6 +85,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         redoc_url=None,
     )
     app.state.service = service
+    app.state.is_stuck = False
     searches = search_routes(service)
     for router in (
         searches,

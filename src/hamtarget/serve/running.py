@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import socket
 import sys
 import threading
@@ -23,6 +25,8 @@ from hamtarget.store import Store
 _BACKLOG = 1024
 _IDLE_SECONDS = 30
 _SWITCH_SECONDS = 0.0005
+
+_log = logging.getLogger("hamtarget.serve")
 
 
 def run(store: Store, settings: ServiceSettings, *, announce: Callable[[str], None] | None = None) -> None:
@@ -61,6 +65,13 @@ def run_process(
         _run_loop(server, listener)
     finally:
         gc.unfreeze()
+    if server.config.loaded_app.state.is_stuck:
+        _log.error("some work does not end; the process ends without it")
+        store.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # An ordinary end would wait for the threads.
+        os._exit(0)
 
 
 @contextmanager
@@ -111,7 +122,7 @@ def make_server(
     )
     return Server(
         config,
-        crowd=Crowd(most, head_seconds=settings.read_seconds),
+        crowd=Crowd(most, head_seconds=settings.read_seconds, meter=app.state.service.meters.connections),
         drain_seconds=settings.drain_seconds,
         cancel=app.state.service.cancel,
         ready=ready,

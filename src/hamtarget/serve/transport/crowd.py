@@ -6,6 +6,8 @@ import logging
 import time
 from typing import NamedTuple, Protocol
 
+from prometheus_client import Gauge
+
 from hamtarget.serve.transport.throttled_log import ThrottledLog
 
 CONNECTION = "hamtarget.connection"
@@ -49,13 +51,15 @@ class Crowd:
     Args:
         most: connections, at most.
         head_seconds: seconds within which the head of a request must be whole.
+        meter: number of connections, for Prometheus.
     """
 
-    def __init__(self, most: int, *, head_seconds: float) -> None:
+    def __init__(self, most: int, *, head_seconds: float, meter: Gauge) -> None:
         self.most = most
         self.most_strangers = max(_FEWEST, int(most * _STRANGERS_SHARE))
         self.most_of_peer = max(_FEWEST, int(self.most_strangers * _PEER_SHARE))
         self.head_seconds = head_seconds
+        self._meter = meter
         self._members: set[Member] = set()
         # Dictionaries keep their order: the first is the oldest.
         self._strangers: dict[Member, None] = {}
@@ -81,6 +85,7 @@ class Crowd:
         if len(self._members) - len(self._ending) >= self.most:
             self.make_room()
         self._members.add(member)
+        self._meter.inc()
         self._heads[member] = time.monotonic() + self.head_seconds
         if not member.peer:
             # A process of this service: it has been let in elsewhere.
@@ -106,7 +111,9 @@ class Crowd:
         self._forget(member)
         self._ending.pop(member, None)
         self._stalled.pop(member, None)
-        self._members.discard(member)
+        if member in self._members:
+            self._members.remove(member)
+            self._meter.dec()
 
     def end(self, member: Member) -> None:
         """Remember that a connection is ending: it may still send what it has, for a while."""

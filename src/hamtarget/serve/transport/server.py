@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -137,20 +137,13 @@ class Server(uvicorn.Server):
             connection.give_up()
         for task in list(self.server_state.tasks):
             task.cancel()
-        await self._bounded(self.lifespan.shutdown(), began + 0.95 * self._drain_seconds)
+        await self.lifespan.shutdown()
 
     async def _wait_until(self, until: float) -> None:
         loop = asyncio.get_running_loop()
         while (self.server_state.connections or self.server_state.tasks) and loop.time() < until:
             self._crowd.drop_late()
             await asyncio.sleep(_LOOK_SECONDS)
-
-    async def _bounded(self, work: Awaitable[None], until: float) -> None:
-        try:
-            async with asyncio.timeout_at(until):
-                await work
-        except TimeoutError:
-            _log.error("the service did not end in time; something is stuck in a thread")
 
     def _connections(self) -> list[Connection]:
         return [each for each in self.server_state.connections if isinstance(each, Connection)]
