@@ -22,7 +22,7 @@ from hamtarget.store import Store
 
 path, stuck, drain = sys.argv[1:]
 setattr(Work, stuck, lambda *_: threading.Event().wait())
-settings = ServiceSettings(port=0, writable=True, drain_seconds=float(drain))
+settings = ServiceSettings(port=0, writable=True, token="a-token-for-the-test", drain_seconds=float(drain))
 run(Store.open(path), settings, announce=lambda address: print(address, flush=True))
 """
 REQUESTS = {
@@ -44,7 +44,7 @@ def stuck(tmp_path):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         call = Caller(process.stdout.readline().strip())
-        running = pool.submit(call, *REQUESTS[work])
+        running = pool.submit(call, *REQUESTS[work], {"Authorization": "Bearer a-token-for-the-test"})
         time.sleep(0.5)
         assert not running.done()
         return process, running
