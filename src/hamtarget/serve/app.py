@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +20,7 @@ from hamtarget.errors import HamtargetError
 from hamtarget.serve.access_log import AccessLog
 from hamtarget.serve.guard import Guard
 from hamtarget.serve.instruments import Instruments
+from hamtarget.serve.passing import PassOn
 from hamtarget.serve.problems import Problem, problem_of
 from hamtarget.serve.readiness import Readiness
 from hamtarget.serve.request_facts import facts_of
@@ -40,12 +43,13 @@ _LAST_SHARE = 0.1
 _KINDS = {404: "not_found", 405: "method"}
 
 
-def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI:
+def create_app(store: Store, settings: ServiceSettings | None = None, *, writer: Path | None = None) -> FastAPI:
     """Return the service of an open store, which is closed when the service ends.
 
     Args:
         store: store to serve; opened for reading only, unless items may be put.
         settings: settings of the service; careful ones by default.
+        writer: socket of the process to pass changes on to; None: they are made here, if the store allows it.
 
     Raises:
         FileError: the tokens file cannot be used, or the access log cannot be written.
@@ -86,10 +90,10 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
     )
     app.state.service = service
     app.state.is_stuck = False
-    searches = search_routes(service)
+    searches, items = search_routes(service), item_routes(service)
     for router in (
         searches,
-        item_routes(service),
+        items,
         status_routes(service, instruments, readiness),
         page_routes(),
     ):
@@ -129,6 +133,9 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
     # What is added later sees a request earlier.
+    if writer is not None:
+        service.takes_changes = True
+        app.add_middleware(PassOn, to=writer, routes=[each for each in items.routes if isinstance(each, APIRoute)])
     app.add_middleware(Shortcut, routes=plain_routes(searches), handlers=handlers)
     app.add_middleware(
         Guard,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import uvicorn
 
@@ -20,9 +21,9 @@ from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.transport.crowd import Crowd
 from hamtarget.serve.transport.descriptors import fit_connections
 from hamtarget.serve.transport.server import Server
+from hamtarget.serve.transport.sockets import address_of, listening
 from hamtarget.store import Store
 
-_BACKLOG = 1024
 _IDLE_SECONDS = 30
 _SWITCH_SECONDS = 0.0005
 
@@ -53,16 +54,27 @@ def run_process(
     listener: socket.socket,
     *,
     ready: Callable[[], None],
+    inside: socket.socket | None = None,
+    writer: Path | None = None,
 ) -> None:
-    """Serve a store on an open socket until a signal; this process does nothing else."""
+    """Serve a store on an open socket until a signal; this process does nothing else.
+
+    Args:
+        store: store to serve.
+        settings: settings of the service.
+        listener: socket to listen on.
+        ready: called when requests are taken.
+        inside: socket to listen on for changes that other processes of this service pass on.
+        writer: socket of the process to pass changes on to; None: this one makes them, if the store allows it.
+    """
     # A thread that comes back from the index waits at most so long for the thread of the event loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
     # All objects of now stay: the garbage collector need not look through them again and again.
     gc.freeze()
     try:
-        server = make_server(store, settings, ready=ready, raise_limit=True)
+        server = _make_server(store, settings, ready=ready, raise_limit=True, writer=writer)
         server.may_kill = True
-        _run_loop(server, listener)
+        _run_loop(server, [listener] if inside is None else [listener, inside])
     finally:
         gc.unfreeze()
     if server.config.loaded_app.state.is_stuck:
@@ -82,8 +94,8 @@ def serving(store: Store, settings: ServiceSettings) -> Iterator[str]:
     """
     started = threading.Event()
     with store, listening(settings) as listener:
-        server = make_server(store, settings, ready=started.set, raise_limit=False)
-        thread = threading.Thread(target=_run_loop, args=(server, listener), name="hamtarget-serve")
+        server = _make_server(store, settings, ready=started.set, raise_limit=False)
+        thread = threading.Thread(target=_run_loop, args=(server, [listener]), name="hamtarget-serve")
         thread.start()
         try:
             while not started.wait(0.05):
@@ -95,17 +107,17 @@ def serving(store: Store, settings: ServiceSettings) -> Iterator[str]:
             thread.join()
 
 
-def make_server(
+def _make_server(
     store: Store,
     settings: ServiceSettings,
     *,
     ready: Callable[[], None],
     raise_limit: bool,
+    writer: Path | None = None,
 ) -> Server:
-    """Return a server of a store, which has yet to be run."""
     most = fit_connections(settings.max_connections, raise_limit=raise_limit)
     settings = replace(settings, max_connections=most)
-    app = create_app(store, settings)
+    app = create_app(store, settings, writer=writer)
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -129,9 +141,9 @@ def make_server(
     )
 
 
-def _run_loop(server: Server, listener: socket.socket) -> None:
+def _run_loop(server: Server, listeners: list[socket.socket]) -> None:
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(server.serve([listener]))
+        runner.run(server.serve(listeners))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -142,18 +154,3 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
-
-
-def address_of(listener: socket.socket, settings: ServiceSettings) -> str:
-    """Return the address of a service that listens on this socket."""
-    host, port = listener.getsockname()[:2]
-    scheme = "http" if settings.tls_cert is None else "https"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-@contextmanager
-def listening(settings: ServiceSettings) -> Iterator[socket.socket]:
-    """Listen on the address of the settings during the block."""
-    family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-    with socket.create_server(address[:2], family=family, backlog=_BACKLOG) as listener:
-        yield listener

@@ -75,6 +75,8 @@ class Service:
         self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
         self.is_ready = False
+        # True also where another process makes the changes.
+        self.takes_changes = not store.read_only
         # Limits of the requests under way; one that is answered goes by itself.
         self._running: WeakSet[Limits] = WeakSet()
         self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, _ENCODED_ROWS)

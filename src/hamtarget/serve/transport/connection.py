@@ -73,6 +73,11 @@ class Connection(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self.app_state = {**app_state, CONNECTION: self}
 
+    @property
+    def is_inside(self) -> bool:
+        """True if a process of this service is connected."""
+        return not self.peer
+
     def let_in(self) -> None:
         """Note that a request of this connection was let in."""
         self._crowd.let_in(self)

@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -50,7 +49,6 @@ class Server(uvicorn.Server):
         drain_seconds: seconds within which the server ends.
         cancel: ends what still runs for requests.
         ready: called when requests are taken.
-        inner: sockets for processes of this service, and the application for them.
     """
 
     def __init__(
@@ -61,14 +59,12 @@ class Server(uvicorn.Server):
         drain_seconds: float,
         cancel: Callable[[], None],
         ready: Callable[[], None],
-        inner: tuple[socket.socket, Callable[[], Any]] | None = None,
     ) -> None:
         super().__init__(config)
         self._crowd = crowd
         self._drain_seconds = drain_seconds
         self._cancel = cancel
         self._ready = ready
-        self._inner = inner
         self._doors: list[Listening] = []
         # A process of its own is ended by force when even that does not help.
         self.may_kill = False
@@ -78,20 +74,16 @@ class Server(uvicorn.Server):
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
-        doors = [self._listen(listener, None) for listener in sockets or ()]
-        if self._inner is not None:
-            listener, app = self._inner
-            doors.append(self._listen(listener, app()))
-        self._doors = doors
+        self._doors = [self._listen(listener) for listener in sockets or ()]
         self.started = True
         if not self.should_exit:
             self._ready()
 
-    def _listen(self, listener: socket.socket, app: Any) -> Listening:
+    def _listen(self, listener: socket.socket) -> Listening:
         loop = asyncio.get_running_loop()
 
         def connect(accepted: socket.socket, peer: str) -> Connection:
-            connection = Connection(
+            return Connection(
                 self.config,
                 self.server_state,
                 self.lifespan.state,
@@ -100,15 +92,13 @@ class Server(uvicorn.Server):
                 accepted=accepted,
                 peer=peer,
             )
-            if app is not None:
-                connection.app = app
-            return connection
 
         return Listening(
             listener,
             connect,
             self._crowd,
-            tls=None if app is not None else self.config.ssl,
+            # Between processes of this service there is none.
+            tls=None if listener.family == socket.AF_UNIX else self.config.ssl,
             handshake_seconds=self._crowd.head_seconds,
         )
 
