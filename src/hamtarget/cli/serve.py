@@ -56,6 +56,9 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="File that gets a line of JSON for each request; -: stdout.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Threads of one batch of searches.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="Processes that share the address and the store.")
+    ] = 1,
 ) -> None:
     """Serve a store over HTTP, with a page to search it: endpoints at /docs, counters at /metrics.
 
@@ -100,7 +103,14 @@ def serve(
         opened = open_store(store, read_only=not writable)
         if is_made_for_probing(opened):
             note("hamtarget: the model was trained for probing: POST /v1/probe suits this store best")
-        run(opened, settings, announce=_announce)
+        if workers == 1:
+            run(opened, settings, announce=_announce)
+        else:
+            from hamtarget.serve.transport.workers import run_workers
+
+            # Each process opens it for itself.
+            opened.close()
+            run_workers(store, settings, workers=workers, announce=_announce)
 
 
 def _announce(address: str) -> None:

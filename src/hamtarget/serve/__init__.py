@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["ServiceSettings", "run", "serving"]
 
 _HOMES = {"run": "hamtarget.serve.running", "serving": "hamtarget.serve.running"}
-_PACKAGES = ("fastapi", "multipart", "prometheus_client", "pydantic", "python_multipart", "starlette", "uvicorn")
+_PACKAGES = (
+    "fastapi",
+    "httptools",
+    "multipart",
+    "prometheus_client",
+    "pydantic",
+    "python_multipart",
+    "starlette",
+    "uvicorn",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +20,7 @@ from hamtarget.errors import HamtargetError
 from hamtarget.serve.access_log import AccessLog
 from hamtarget.serve.guard import Guard
 from hamtarget.serve.instruments import Instruments
+from hamtarget.serve.passing import PassOn
 from hamtarget.serve.problems import Problem, problem_of
 from hamtarget.serve.readiness import Readiness
 from hamtarget.serve.request_facts import facts_of
@@ -28,21 +31,25 @@ from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.shortcut import Handler, Shortcut, plain_routes
 from hamtarget.serve.token_ring import TokenRing, reloading_at_hangup
 from hamtarget.store import Store
 
 _DESCRIPTION = (
     "Find everything within a Hamming distance of a query, exactly; the nearest items; or, fast, the likeliest."
 )
+# Of the time to drain: what is left when the requests are answered or given up.
+_LAST_SHARE = 0.1
 _KINDS = {404: "not_found", 405: "method"}
 
 
-def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI:
+def create_app(store: Store, settings: ServiceSettings | None = None, *, writer: Path | None = None) -> FastAPI:
     """Return the service of an open store, which is closed when the service ends.
 
     Args:
         store: store to serve; opened for reading only, unless items may be put.
         settings: settings of the service; careful ones by default.
+        writer: socket of the process to pass changes on to; None: they are made here, if the store allows it.
 
     Raises:
         FileError: the tokens file cannot be used, or the access log cannot be written.
@@ -63,9 +70,13 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
                 async with instruments.reading():
                     await service.start()
                     yield
-                    await service.drain()
-        finally:
+                    await service.drain(_LAST_SHARE * settings.drain_seconds)
+        except TimeoutError:
+            # A thread is stuck, and may hold what closing the store would wait for.
+            app.state.is_stuck = True
+        else:
             store.close()
+        finally:
             access_log.close()
 
     app = FastAPI(
@@ -78,20 +89,11 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         redoc_url=None,
     )
     app.state.service = service
-    app.add_middleware(
-        Guard,
-        settings=settings,
-        meters=service.meters,
-        memory=service.memory,
-        tokens=tokens,
-        access_log=access_log,
-    )
-    if settings.trusted_proxies:
-        # Added last, it is the first to see a request: the guard then takes the proxy's word for the client's address.
-        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+    app.state.is_stuck = False
+    searches, items = search_routes(service), item_routes(service)
     for router in (
-        search_routes(service),
-        item_routes(service),
+        searches,
+        items,
         status_routes(service, instruments, readiness),
         page_routes(),
     ):
@@ -122,8 +124,28 @@ def create_app(store: Store, settings: ServiceSettings | None = None) -> FastAPI
         said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
         return refuse(request, Problem(422, "input", said))
 
-    app.add_exception_handler(Problem, on_problem)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
-    app.add_exception_handler(HamtargetError, on_library_error)
-    app.add_exception_handler(HTTPException, on_http_error)
+    handlers: dict[type[Exception], Handler] = {
+        Problem: on_problem,
+        RequestValidationError: on_validation_error,
+        HamtargetError: on_library_error,
+        HTTPException: on_http_error,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+    # What is added later sees a request earlier.
+    if writer is not None:
+        service.takes_changes = True
+        app.add_middleware(PassOn, to=writer, routes=[each for each in items.routes if isinstance(each, APIRoute)])
+    app.add_middleware(Shortcut, routes=plain_routes(searches), handlers=handlers)
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        meters=service.meters,
+        memory=service.memory,
+        tokens=tokens,
+        access_log=access_log,
+    )
+    if settings.trusted_proxies:
+        # The guard then takes the proxy's word for the client's address.
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
     return app

@@ -14,11 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hamtarget.serve.access_log import AccessLog, request_id
 from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
 from hamtarget.serve.meters import Meters
+from hamtarget.serve.passing import CLIENT_HEADER
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.request_facts import RequestFacts, put_facts
 from hamtarget.serve.roles import ITEMS_PATH, allows, is_open, needed_role
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.token_ring import TokenRing
+from hamtarget.serve.transport.crowd import CONNECTION
 
 # Status of a request whose client went before it was answered; nginx logs the same.
 _GONE = 499
@@ -68,6 +70,10 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        connection = scope.get("state", {}).get(CONNECTION)
+        if connection is not None and connection.is_inside:
+            await self._pass(scope, receive, send)
+            return
         began = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         facts = RequestFacts(id=request_id(headers.get(b"x-request-id")), client=_peer(scope))
@@ -100,6 +106,21 @@ class Guard:
         finally:
             holding.close()
             self._record(scope, facts, body, answer, time.perf_counter() - began)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that another process of this service has checked, and counts."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        client = headers.get(CLIENT_HEADER, b"").decode("utf-8")
+        put_facts(scope, RequestFacts(id=request_id(headers.get(b"x-request-id")), client=client))
+        holding = scope["state"][HOLDING] = self._memory.open()
+        if scope["path"].startswith(ITEMS_PATH):
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        try:
+            await self._app(scope, _Body(scope, receive, self._settings, holding).receive, send)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+        finally:
+            holding.close()
 
     async def _refuse(
         self, problem: Problem, facts: RequestFacts, scope: Scope, receive: Receive, answer: _Answer
@@ -137,6 +158,8 @@ class Guard:
         if not is_open(scope["path"]):
             _check_origin(named, host)
             self._check_token(scope, named.get(b"authorization", b""), facts)
+            if connection := scope.get("state", {}).get(CONNECTION):
+                connection.let_in()
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem(415, "encoding", "the body is compressed; send it uncompressed")
         length = named.get(b"content-length")

@@ -6,10 +6,12 @@ Gauges say how several processes of one service become one number: `livesum` add
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 import hamtarget
 
@@ -82,5 +84,9 @@ class Meters:
         build.labels(hamtarget.__version__, platform.python_version()).set(1)
 
     def text(self) -> bytes:
-        """Return all counters in Prometheus' text format."""
-        return generate_latest(self._registry)
+        """Return all counters in Prometheus' text format, of all processes of the service together."""
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return generate_latest(self._registry)
+        of_all = CollectorRegistry()
+        MultiProcessCollector(of_all)  # type: ignore[no-untyped-call]
+        return generate_latest(of_all)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
+from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
 from hamtarget.serve.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.coalescing import Coalescer
@@ -73,6 +75,10 @@ class Service:
         self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
         self.is_ready = False
+        # True also where another process makes the changes.
+        self.takes_changes = not store.read_only
+        # Limits of the requests under way; one that is answered goes by itself.
+        self._running: WeakSet[Limits] = WeakSet()
         self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, _ENCODED_ROWS)
         self._searching: Coalescer[SearchJob, Found] = self._lane(
             "search", self.work.search, 1.0, weigh=self.work.weigh
@@ -108,16 +114,32 @@ class Service:
         await asyncio.to_thread(self.work.open_encoder)
         self.is_ready = True
 
-    async def drain(self) -> None:
-        """Take no more requests, and wait until all that were taken are answered."""
+    async def drain(self, seconds: float | None = None) -> None:
+        """Take no more requests, and wait until all that were taken are answered.
+
+        Args:
+            seconds: seconds to wait, at most; None: as long as it takes.
+
+        Raises:
+            TimeoutError: some work does not end; its thread still uses the store.
+        """
         self.is_ready = False
         lanes = (self._encoding, self._searching, self._reading, self._writing, self._drawing, self._sampling)
-        for lane in (*lanes, self._slow):
-            await lane.drain()
+        async with asyncio.timeout(seconds):
+            for lane in (*lanes, self._slow):
+                await lane.drain()
+
+    def cancel(self) -> None:
+        """Take no more requests, and cancel what runs for those that were taken; they are refused."""
+        self.is_ready = False
+        for limits in list(self._running):
+            limits.cancel()
 
     def asker(self, request: Request) -> Asker:
         """Return who asks, with the limits of the request; its clock starts now."""
-        return asker_of(request, self.settings, self.memory, self._slow)
+        asker = asker_of(request, self.settings, self.memory, self._slow)
+        self._running.add(asker.limits)
+        return asker
 
     async def search(self, asked: messages.OneQuery, asker: Asker) -> Found:
         """Search for one query, and return its hits with their items."""

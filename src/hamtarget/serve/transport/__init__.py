@@ -1,0 +1,1 @@
+"""Transport of the service: connections, their bounds, and the end of a service."""
