@@ -90,7 +90,10 @@ def folder(tmp_path):
 def test_every_process_sees_a_change_when_it_is_answered(stores):
     with stores.create(n_bits=64, radius=2, durability="os") as store:
         store.put_rows([1], codes=np.zeros((1, 8), np.uint8))
-    with served(stores.place(), "--writable", "--no-token", workers=3) as (process, call), contextlib.ExitStack() as stack:
+    with (
+        served(stores.place(), "--writable", "--no-token", workers=3) as (process, call),
+        contextlib.ExitStack() as stack,
+    ):
         connections = connections_to_all(process, call, stack)
         assert len(connections) == 3
         number = 0

@@ -66,7 +66,7 @@ OUTSIDE = {
     "learn.losses": {"numpy", "torch"},
     "learn.losses.pair_kernel": {"torch", "triton"},
     "learn.networks": {"numpy", "safetensors", "timm", "torch", "torchvision"},
-    "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn", "uvloop"},
     "store.postgres": {"numpy", "psycopg"},
 }
 

@@ -19,7 +19,7 @@ READY = "ready"
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What one process has to do.
+    """The duties of one process.
 
     Attributes:
         place: folder of the store, or its address.

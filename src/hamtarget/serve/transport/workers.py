@@ -161,7 +161,7 @@ class _Worker:
 
     @property
     def waits_for(self) -> list[int | Connection]:
-        """What tells that something has happened."""
+        """Handles that become readable when something has happened."""
         told: list[int | Connection] = []
         if self.process is not None and self.due is None:
             told.append(self.process.sentinel)
@@ -190,7 +190,7 @@ class _Worker:
             self.start()
 
     def look(self, *, is_ending: bool, may_fail: bool) -> None:
-        """See whether the process has become ready, or has died; then it is started again in a while.
+        """Note that the process has become ready, or has died; then it is started again in a while.
 
         Raises:
             OSError: it died before it was ready, and may not.
