@@ -139,7 +139,8 @@ auto search_batch(const MultiIndex& index, const Search& search, std::size_t n_t
                            array_of(std::move(hits.costs)));
 }
 
-// Return the hits of one query, or None if the name of one of them is not known, and its costs.
+// Return the hits of one query, and its costs. If the name of a hit is not known, return None in the place of the hits,
+// and count nothing with the limits: the caller looks names up and searches again.
 std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(const MultiIndex& index,
                                                                             const Search& search,
                                                                             nb::type_object hits_type,
@@ -148,7 +149,12 @@ std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(cons
     const Hits found = hits_of(index, search, 1);
     const bool reranks = search.request.rerank > 0;
     nb::object hits = tuples_of(found, reranks, hits_type, hit_type, names);
-    if (!hits.is_valid()) hits = nb::none();
+    if (!hits.is_valid()) {
+        hits = nb::none();
+        const auto n_found = reranks ? static_cast<std::uint64_t>(found.costs[2]) : found.ids.size();
+        if (search.request.limits)
+            search.request.limits->give_back(static_cast<std::uint64_t>(found.costs[1]), n_found);
+    }
     return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
 }
 

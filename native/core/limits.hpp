@@ -70,6 +70,13 @@ class Limits {
         bytes_.take(bytes);
     }
 
+    // Forget what a search has taken whose hits are thrown away: it is done again.
+    void give_back(std::uint64_t rows, std::uint64_t hits) {
+        if (all_but_hits_) return all_but_hits_->give_back(rows, 0);
+        rows_.taken.fetch_sub(rows);
+        hits_.taken.fetch_sub(hits);
+    }
+
   private:
     using Clock = std::chrono::steady_clock;
 

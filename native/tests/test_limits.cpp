@@ -41,6 +41,11 @@ void counting() {
     Limits hits(Limits::kForever, kMuch, 0, kMuch);
     CHECK(reached([&] { hits.take(5, 0, 0); }).empty());
     CHECK(reached([&] { hits.take(0, 1, 0); }) == "hits");
+    Limits given_back(Limits::kForever, 5, 5, kMuch);
+    given_back.take(5, 4);
+    given_back.give_back(5, 4);
+    given_back.take(5, 5);
+    CHECK(reached([&] { given_back.take(1, 0); }) == "rows");
     Limits parent(Limits::kForever, 3, 0, kMuch);
     Limits without_hits(&parent);
     without_hits.take(3, 100);

@@ -112,7 +112,7 @@ def test_searches_in_a_folder_count_what_the_index_counts(folder_stores, index):
         assert one.cost == index.search(QUERIES[3], rerank=2, embedding=VECTORS[3], cost=True).cost
         # With a filter, finding what passes is work as well.
         plain, filtered = (store.search(code=QUERIES[3], filter=each, cost=True).cost for each in (None, {"n": 2}))
-        assert filtered.candidates > plain.candidates
+        assert filtered.candidates >= plain.candidates > 0
         assert store.nearest(code=QUERIES[3], k=2, filter={"n": 2}, cost=True).cost.candidates > 0
 
 

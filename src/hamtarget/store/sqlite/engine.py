@@ -188,8 +188,7 @@ class FolderEngine:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
-        # A name that is not known yet makes the search run twice, which limits would count.
-        if not filter and (request.limits is None or not live.has_names):
+        if not filter:
             version = live.version
             hits = live.index.find_one_named(request, live.names, cost=cost)
             if hits is not None and live.version == version and not version & 1:
