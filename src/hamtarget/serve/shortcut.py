@@ -37,6 +37,8 @@ class GatedApp(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        # As Starlette does: its requests behave differently without.
+        scope["app"] = self
         await self._entrance(scope, receive, send)
 
 
