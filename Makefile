@@ -9,7 +9,7 @@ CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
 .PHONY: help demo clean check test test-quick test-native test-spark soak sanitize \
-        bench bench-search bench-peers bench-store bench-service bench-postgres bench-spark figure2
+        bench bench-search bench-peers bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
 help:
 	@echo "See it work"
@@ -32,6 +32,7 @@ help:
 	@echo "  make bench-peers     vector indexes of faiss on SIFT (30 minutes; later runs reuse the indexes)"
 	@echo "  make bench-store     a store: put, open, search (2 minutes)"
 	@echo "  make bench-service   a served store under load (4 minutes)"
+	@echo "  make bench-service-against OLD=path   the same load on two checkouts, in turns (10 minutes; needs wrk)"
 	@echo "  make bench-postgres  a store in PostgreSQL, beside pgvector (10 minutes)"
 	@echo "  make bench-spark     the self-join in Spark, DuckDB and the native core (5 minutes)"
 	@echo "  make figure2         figure 2 of the paper; python -m research --help lists the others"
@@ -112,6 +113,14 @@ bench-store: $(VENV)/.installed
 
 bench-service: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.service_load --out research/results/service_load.json
+
+# The other checkout needs an installed environment in its .venv.
+bench-service-against: $(VENV)/.installed
+	@test -x "$(OLD)/.venv/bin/python" || { echo "OLD=path: a checkout with an environment in .venv"; exit 2; }
+	@$(BIN)/python -m research.benchmarks.service_against --other "$(OLD)" --seconds 6 \
+	    --out research/results/service_against.json
+	@$(BIN)/python -m research.benchmarks.service_small --other "$(OLD)" --seconds 8 \
+	    --out research/results/service_small.json
 
 bench-postgres: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.postgres_speed --out research/results/postgres_speed.json

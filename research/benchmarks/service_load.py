@@ -14,10 +14,9 @@ import json
 import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +30,7 @@ from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.search import MultiIndex
 from hamtarget.store import Store
+from research.benchmarks.service_process import ServedStore
 
 N_BITS = 64
 RADIUS = 2
@@ -40,7 +40,6 @@ SEED = 0
 WRITE_EVERY = 20
 WRITTEN_ITEMS = 100
 _FIRST_WRITTEN = 10_000_000
-_START = "from hamtarget.cli import start; start()"
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64, help="number of clients (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds of the mixed run (default: 60)")
     parser.add_argument("--short-seconds", type=float, default=8.0, help="seconds of each other run (default: 8)")
+    parser.add_argument("options", nargs="*", help="further options of hamtarget serve, after --")
     arguments = parser.parse_args()
     codes = _random_codes(np.random.default_rng(SEED), arguments.rows)
     load_before = os.getloadavg()
@@ -83,7 +83,7 @@ def main() -> None:
             store.put_rows(np.arange(len(codes)), codes=codes)
             store.compact()
         index.compact()
-        with _Service(path) as service:
+        with ServedStore(Path.cwd(), path, arguments.options) as service:
             for kind in KINDS:
                 # Measured before and after, because the machine may be busier at one time than at another.
                 alone = [in_process(index, codes, kind, arguments.short_seconds / 4)]
@@ -99,7 +99,7 @@ def main() -> None:
             # New rows lie in small pieces until they are merged, which also slows down the index alone.
             mixed |= _against(mixed, written) | {"index_queries_per_second_without_writes": alone}
             print(_line(mixed), f"{mixed['written_items_per_second']:,.0f} items/s written")
-            counted = service.metrics()
+            counted = _counted(service)
         exit_code = service.exit_code
     result = {
         "provenance": provenance(seed=SEED),
@@ -112,6 +112,7 @@ def main() -> None:
             "radius": RADIUS,
             "limit_or_k": LIMIT,
             "clients": arguments.clients,
+            "options": arguments.options,
             "durability": "full",
             "write_every": WRITE_EVERY,
             "written_items_a_request": WRITTEN_ITEMS,
@@ -167,7 +168,7 @@ def _random_codes(generator: np.random.Generator, rows: int) -> Codes:
 
 
 def load(
-    service: _Service, codes: Codes, kind: Kind, n_clients: int, seconds: float, *, writes: bool
+    service: ServedStore, codes: Codes, kind: Kind, n_clients: int, seconds: float, *, writes: bool
 ) -> dict[str, Any]:
     """Let clients ask for some seconds, each again as soon as it is answered, and return the figures."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
@@ -320,7 +321,8 @@ class _LoadClient:
 
 def _request(method: str, path: str, body: bytes) -> bytes:
     head = (
-        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ServedStore.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}"
     )
     return head.encode() + b"\r\n\r\n" + body
 
@@ -339,37 +341,14 @@ def _answer(connection: socket.socket) -> tuple[bytes, bytes]:
     return head[9:12], b"".join(parts)
 
 
-class _Service:
-    """A service in a process of its own."""
-
-    def __init__(self, path: Path) -> None:
-        command = [sys.executable, "-c", _START, "serve", str(path), "--port", "0", "--writable", "--no-token"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.exit_code: int | None = None
-
-    def __enter__(self) -> _Service:
-        if self._process.stdout is None:
-            raise RuntimeError("the service has no output")
-        self.address = self._process.stdout.readline().split()[2]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self.exit_code = self._process.wait(60)
-
-    def resident_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def metrics(self) -> dict[str, float]:
-        """Return what the service itself counted of its batches."""
-        parts = urlsplit(self.address)
-        with socket.create_connection((parts.hostname or "", parts.port or 80)) as connection:
-            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            _, body = _answer(connection)
-        lines = [line.rsplit(" ", 1) for line in body.decode().splitlines() if not line.startswith("#")]
-        wanted = ("hamtarget_batch_rows_count", "hamtarget_batch_rows_sum", "hamtarget_work_seconds_total")
-        return {name: float(value) for name, value in lines if name.startswith(wanted)}
+def _counted(service: ServedStore) -> dict[str, float]:
+    """Return what the service itself counted of its batches."""
+    with closing(service.connect()) as connection:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {service.token}"})
+        text = connection.getresponse().read().decode()
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    wanted = ("hamtarget_batch_rows_count", "hamtarget_batch_rows_sum", "hamtarget_work_seconds_total")
+    return {name: float(value) for name, value in lines if name.startswith(wanted)}
 
 
 if __name__ == "__main__":

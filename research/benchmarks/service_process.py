@@ -68,3 +68,11 @@ class ServedStore:
     def resident_bytes(self) -> int:
         """Return the memory of all processes of the service, what they share counted in each."""
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.processes()) * _PAGE
+
+    def private_bytes(self) -> int:
+        """Return the memory that the processes of the service have each for itself."""
+        total = 0
+        for pid in self.processes():
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+        return total * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -19,12 +20,16 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _access = logging.getLogger("hamtarget.access")
 _log = logging.getLogger("hamtarget.serve")
 
+_PROCESS = os.urandom(10).hex()
+_NUMBERS = itertools.count()
+
 
 def request_id(given: bytes | None) -> str:
     """Return the id of a request: the one that it was sent with, or a new one where that is missing or odd."""
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given.decode("ascii")
-    return os.urandom(16).hex()
+    # Random numbers for each request would be a call of the system, during which another thread takes over.
+    return f"{_PROCESS}{next(_NUMBERS):012x}"
 
 
 class AccessLog:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -63,6 +64,7 @@ class Guard:
         self._access_log = access_log
         self._hosts = settings.allowed_hosts
         self._memory = memory
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -133,8 +135,13 @@ class Guard:
 
     def _record(self, scope: Scope, facts: RequestFacts, body: _Body, answer: _Answer, seconds: float) -> None:
         endpoint, status = _endpoint(scope), answer.status or _GONE
-        self._meters.requests.labels(endpoint, status).inc()
-        self._meters.latency.labels(endpoint).observe(seconds)
+        of_endpoint = self._counted.get((endpoint, status))
+        if of_endpoint is None:
+            # Endpoints and statuses are few; finding their counters by labels takes longer than counting.
+            of_endpoint = self._meters.requests.labels(endpoint, status), self._meters.latency.labels(endpoint)
+            self._counted[endpoint, status] = of_endpoint
+        of_endpoint[0].inc()
+        of_endpoint[1].observe(seconds)
         if facts.error is not None:
             self._meters.errors.labels(facts.error).inc()
         if facts.error in _CANCELLED:

@@ -21,6 +21,7 @@ from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.transport.crowd import Crowd
 from hamtarget.serve.transport.descriptors import fit_connections
 from hamtarget.serve.transport.server import Server
+from hamtarget.serve.transport.shares import Shares
 from hamtarget.serve.transport.sockets import address_of, listening
 from hamtarget.store import Store
 
@@ -56,6 +57,7 @@ def run_process(
     ready: Callable[[], None],
     inside: socket.socket | None = None,
     writer: Path | None = None,
+    shares: Shares | None = None,
 ) -> None:
     """Serve a store on an open socket until a signal; this process does nothing else.
 
@@ -66,13 +68,14 @@ def run_process(
         ready: called when requests are taken.
         inside: socket to listen on for changes that other processes of this service pass on.
         writer: socket of the process to pass changes on to; None: this one makes them, if the store allows it.
+        shares: connections of all processes of the service, if there are others.
     """
     # A thread that comes back from the index waits at most so long for the thread of the event loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
     # All objects of now stay: the garbage collector need not look through them again and again.
     gc.freeze()
     try:
-        server = _make_server(store, settings, ready=ready, raise_limit=True, writer=writer)
+        server = _make_server(store, settings, ready=ready, raise_limit=True, writer=writer, shares=shares)
         server.may_kill = True
         _run_loop(server, [listener] if inside is None else [listener, inside])
     finally:
@@ -114,6 +117,7 @@ def _make_server(
     ready: Callable[[], None],
     raise_limit: bool,
     writer: Path | None = None,
+    shares: Shares | None = None,
 ) -> Server:
     most = fit_connections(settings.max_connections, raise_limit=raise_limit)
     settings = replace(settings, max_connections=most)
@@ -138,6 +142,7 @@ def _make_server(
         drain_seconds=settings.drain_seconds,
         cancel=app.state.service.cancel,
         ready=ready,
+        shares=shares,
     )
 
 

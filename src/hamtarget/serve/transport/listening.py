@@ -12,10 +12,11 @@ from typing import Any
 
 from hamtarget.serve.transport.connection import Connection, peer_of
 from hamtarget.serve.transport.crowd import Crowd
+from hamtarget.serve.transport.shares import Shares
 from hamtarget.serve.transport.throttled_log import ThrottledLog
 
-# Connections accepted at a time: the other processes that listen want some, too.
-_AT_A_TIME = 4
+_AT_A_TIME = 16
+_YIELD_SECONDS = 0.002
 _PAUSE_SECONDS = 0.1
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -34,6 +35,7 @@ class Listening:
         crowd: all connections of this process.
         tls: context of TLS, if the socket speaks it.
         handshake_seconds: seconds that the handshake of TLS may take.
+        shares: connections of all processes that accept from this socket, if there are others.
     """
 
     def __init__(
@@ -44,12 +46,15 @@ class Listening:
         *,
         tls: ssl.SSLContext | None,
         handshake_seconds: float,
+        shares: Shares | None = None,
     ) -> None:
         self._listener = listener
         self._connect = connect
         self._crowd = crowd
         self._tls = tls
         self._handshake_seconds = handshake_seconds
+        self._shares = shares
+        self._has_yielded = False
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
         self._warnings = ThrottledLog(_log)
@@ -68,7 +73,15 @@ class Listening:
             connection.drop()
 
     def _accept(self) -> None:
-        for _ in range(_AT_A_TIME):
+        if self._shares is not None:
+            self._shares.tell(len(self._crowd))
+            if self._shares.is_ahead and not self._has_yielded:
+                # Another process may have it; if none wants it, this one takes it.
+                self._has_yielded = True
+                self._pause(_YIELD_SECONDS)
+                return
+            self._has_yielded = False
+        for _ in range(_AT_A_TIME if self._shares is None else 1):
             if self._crowd.is_full:
                 self._warnings.warn(f"all {self._crowd.most:,} connections are busy; new ones wait")
                 self._pause()
@@ -110,10 +123,10 @@ class Listening:
         opening.add_done_callback(opened)
         self._crowd.enter(connection)
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float = _PAUSE_SECONDS) -> None:
         """Accept nothing for a moment."""
         self._loop.remove_reader(self._listener.fileno())
-        self._resuming = self._loop.call_later(_PAUSE_SECONDS, self._resume)
+        self._resuming = self._loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         self._resuming = None

@@ -30,6 +30,7 @@ from uvicorn.config import STARTUP_FAILURE
 from hamtarget.serve.transport.connection import Connection
 from hamtarget.serve.transport.crowd import Crowd
 from hamtarget.serve.transport.listening import Listening
+from hamtarget.serve.transport.shares import Shares
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Of the time to drain: what running requests get, and what they get after they were cancelled. The rest is the store's.
@@ -49,6 +50,7 @@ class Server(uvicorn.Server):
         drain_seconds: seconds within which the server ends.
         cancel: ends what still runs for requests.
         ready: called when requests are taken.
+        shares: connections of all processes of the service, if there are others.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class Server(uvicorn.Server):
         drain_seconds: float,
         cancel: Callable[[], None],
         ready: Callable[[], None],
+        shares: Shares | None = None,
     ) -> None:
         super().__init__(config)
         self._crowd = crowd
         self._drain_seconds = drain_seconds
         self._cancel = cancel
         self._ready = ready
+        self._shares = shares
         self._doors: list[Listening] = []
         # A process of its own is ended by force when even that does not help.
         self.may_kill = False
@@ -100,11 +104,14 @@ class Server(uvicorn.Server):
             # Between processes of this service there is none.
             tls=None if listener.family == socket.AF_UNIX else self.config.ssl,
             handshake_seconds=self._crowd.head_seconds,
+            shares=None if listener.family == socket.AF_UNIX else self._shares,
         )
 
     async def on_tick(self, counter: int) -> bool:
         """Drop connections that are overdue; return True if the server is to end."""
         self._crowd.drop_late()
+        if self._shares is not None:
+            self._shares.tell(len(self._crowd))
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -25,12 +25,16 @@ class Post:
         place: folder of the store, or its address.
         settings: settings of this process: its share of what all may hold.
         writes: True if the process opens the store for writing.
+        number: which of the processes it is.
+        shares: file with the numbers of connections of all processes.
         writer: socket of the process that writes, to which changes are passed on; None: they are not passed on.
     """
 
     place: str = field(repr=False)
     settings: ServiceSettings
     writes: bool
+    number: int
+    shares: Path
     writer: Path | None
 
 
@@ -46,6 +50,7 @@ def work(post: Post, listener: socket.socket, inside: socket.socket | None, pare
     # Ctrl-C reaches every process of a terminal; the parent passes it on as SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from hamtarget.serve.running import run_process
+    from hamtarget.serve.transport.shares import Shares
     from hamtarget.store import Store
 
     def ready() -> None:
@@ -55,7 +60,15 @@ def work(post: Post, listener: socket.socket, inside: socket.socket | None, pare
 
     try:
         with Store.open(post.place, read_only=not post.writes) as store:
-            run_process(store, post.settings, listener, ready=ready, inside=inside, writer=post.writer)
+            run_process(
+                store,
+                post.settings,
+                listener,
+                ready=ready,
+                inside=inside,
+                writer=post.writer,
+                shares=Shares(post.shares, post.number),
+            )
     except (HamtargetError, OSError) as error:
         parent.send(f"{type(error).__name__}: {error}")
         sys.exit(1)

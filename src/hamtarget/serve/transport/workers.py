@@ -24,6 +24,7 @@ from pathlib import Path
 
 from hamtarget.errors import InputError
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.transport.shares import create_shares
 from hamtarget.serve.transport.sockets import address_of, listening, listening_inside
 from hamtarget.serve.transport.worker import READY, Post, work
 from hamtarget.store.postgres.address import is_address
@@ -65,6 +66,7 @@ def run_workers(
         folder = Path(tempfile.mkdtemp(prefix="hamtarget-serve-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "meters").mkdir()
+        create_shares(folder / "shares", workers)
         passes_on = settings.writable and not is_address(place)
         inside = stack.enter_context(listening_inside(folder / "writer")) if passes_on else None
         share = replace(
@@ -79,6 +81,8 @@ def run_workers(
                     place,
                     share,
                     writes=settings.writable and (number == 0 or not passes_on),
+                    number=number,
+                    shares=folder / "shares",
                     writer=folder / "writer" if passes_on and number else None,
                 ),
                 listener,
