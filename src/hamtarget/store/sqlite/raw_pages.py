@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+TABLE_LEAF, TABLE_INNER, INDEX_LEAF, INDEX_INNER = 0x0D, 0x05, 0x0A, 0x02
 _MAGIC = b"SQLite format 3\0"
 _LOG_MAGICS = (0x377F0682, 0x377F0683)
 _LOG_HEADER = struct.Struct(">8I")
@@ -32,6 +35,7 @@ class Log:
         later_places: the same with what lies behind damage, up to the last commit that can be recognized there.
         later_n_pages: pages of the database after that commit; 0 where there is none.
         damaged: pages whose last image in `later_places` does not have its checksum.
+        is_damaged: True if there are commits that SQLite does not read.
     """
 
     page_size: int = 0
@@ -40,6 +44,7 @@ class Log:
     later_places: dict[int, int] = field(default_factory=dict)
     later_n_pages: int = 0
     damaged: set[int] = field(default_factory=set)
+    is_damaged: bool = False
 
 
 class Pages:
@@ -61,7 +66,7 @@ class Pages:
         """
         self._database = _content(database)
         self._log = _content(database.with_name(f"{database.name}-wal"))
-        self.log = read_log(self._log)
+        self.log = read_log(self._log, self._database)
         self.page_size = _page_size(self._database) or self.log.page_size or _USUAL_PAGE_SIZE
         in_file = -(-len(self._database) // self.page_size)
         is_usable = self.log.page_size == self.page_size
@@ -125,60 +130,151 @@ class _Frame:
         return 0 < self.page <= self.n_pages_after < _MOST_PAGES
 
 
-def read_log(content: bytes | mmap.mmap) -> Log:
-    """Return what a log holds."""
+def read_log(content: bytes | mmap.mmap, database: bytes | mmap.mmap) -> Log:
+    """Return what a log holds.
+
+    Behind damage, a frame is used if it has its checksum, or if its page is certainly the one that it names: else that
+    page might be taken for another, and another be out of date without anybody knowing. The log then ends before it.
+    """
     if len(content) < _LOG_HEADER.size + _FRAME_HEADER.size:
         return Log()
     magic, _, page_size, _, *rest = _LOG_HEADER.unpack(content[: _LOG_HEADER.size])
     salts, sums = tuple(rest[:2]), tuple(rest[2:])
-    is_header_whole = (
-        magic in _LOG_MAGICS and _is_page_size(page_size) and _sums(content[:24], (0, 0), _order(magic)) == sums
-    )
+    computed = _sums(content[:24], (0, 0), _order(magic))
+    is_header_whole = magic in _LOG_MAGICS and _is_page_size(page_size) and computed == sums
     if not is_header_whole:
         # SQLite takes such a log for empty. Its first frame says which ones belong together.
         page_size = _USUAL_PAGE_SIZE
         salts = _FRAME_HEADER.unpack(content[32:56])[2:4]
         magic = _LOG_MAGICS[0]
-    frames = _read_frames(content, page_size, salts, sums, _order(magic))
-    n_chained = 0
-    if is_header_whole:
-        n_chained = next((place for place, frame in enumerate(frames) if not frame.is_whole), len(frames))
-    n_committed = _past_commit(frames[:n_chained])
-    n_later = _past_commit(frames)
+    frames, n_chained = _read_frames(content, page_size, salts, [sums, computed], _order(magic))
+    n_committed = _past_commit(frames[: n_chained if is_header_whole else 0])
     log = Log(page_size)
     log.places = {frame.page: frame.place for frame in frames[:n_committed]}
     log.n_pages = frames[n_committed - 1].n_pages_after if n_committed else 0
+    n_later = _past_commit(frames[: _n_certain(content, database, frames, n_committed, page_size)])
     if n_later > n_committed:
-        last = {frame.page: frame for frame in frames[n_committed:n_later] if frame.page}
+        last = {frame.page: frame for frame in frames[n_committed:n_later]}
         log.later_places = {page: frame.place for page, frame in last.items()}
         log.later_n_pages = frames[n_later - 1].n_pages_after
         log.damaged = {page for page, frame in last.items() if not frame.is_whole}
+    log.is_damaged = _past_commit(frames) > n_committed
     return log
 
 
 def _read_frames(
-    content: bytes | mmap.mmap, page_size: int, salts: tuple[int, ...], sums: tuple[int, ...], order: str
-) -> list[_Frame]:
+    content: bytes | mmap.mmap, page_size: int, salts: tuple[int, ...], before: list[tuple[int, ...]], order: str
+) -> tuple[list[_Frame], int]:
+    """Return all frames of a log, and how many of them SQLite reads.
+
+    Args:
+        content: the log.
+        page_size: bytes of a page.
+        salts: numbers that each of the frames holds.
+        before: checksums of what is before the first frame: as they are written, and as they should be.
+        order: of the bytes of a number.
+    """
     frames: list[_Frame] = []
-    past_own = 0
+    past_own = n_chained = 0
+    is_chain = True
     size = _FRAME_HEADER.size + page_size
     for start in range(_LOG_HEADER.size, len(content) - size + 1, size):
         header = bytes(content[start : start + _FRAME_HEADER.size])
         page, n_pages_after, *rest = _FRAME_HEADER.unpack(header)
+        has_salts, stored = tuple(rest[:2]) == salts, tuple(rest[2:])
         page_start = start + _FRAME_HEADER.size
-        is_own = tuple(rest[:2]) == salts
-        found = _sums(header[:8] + content[page_start : page_start + page_size], sums, order) if is_own else None
-        sums = tuple(rest[2:])
-        frames.append(_Frame(page, n_pages_after, page_start, is_whole=found == sums))
-        if is_own:
-            past_own = len(frames)
-        elif len(frames) > past_own + 2:
+        if not has_salts and len(frames) > past_own + 2:
             # Frames that a restart of the log has left: they are in the database.
             break
-        else:
-            # Damage of a frame's header.
-            frames[-1].page = frames[-1].n_pages_after = 0
-    return frames[:past_own]
+        image = bytes(content[page_start : page_start + page_size])
+        found = [_sums(header[:8] + image, sums, order) for sums in before]
+        is_chain = is_chain and has_salts and found[0] == stored
+        frame = _Frame(page, n_pages_after, page_start, is_whole=stored in found)
+        if frames and not frames[-1].is_whole and found[-1] == stored != found[0]:
+            # It continues what the frame before should be: only the checksum that is written there was damaged.
+            frames[-1].is_whole = True
+        if has_salts and not frame.is_whole:
+            _correct(frame, header, image, before[0], stored, order)
+        frames.append(frame)
+        if is_chain:
+            n_chained = len(frames)
+        if has_salts or frame.is_whole:
+            past_own = len(frames)
+        before = [stored, found[0]]
+    return frames[:past_own], n_chained
+
+
+def _correct(
+    frame: _Frame, header: bytes, image: bytes, sums: tuple[int, ...], stored: tuple[int, ...], order: str
+) -> None:
+    """Correct the numbers in a frame's header if one bit of them is wrong: the checksum says which."""
+    for bit in range(64):
+        numbers = (int.from_bytes(header[:8]) ^ 1 << bit).to_bytes(8)
+        if _sums(numbers + image, sums, order) == stored:
+            frame.page, frame.n_pages_after = struct.unpack(">2I", numbers)
+            frame.is_whole = True
+            return
+
+
+def _n_certain(
+    content: bytes | mmap.mmap, database: bytes | mmap.mmap, frames: list[_Frame], n_committed: int, page_size: int
+) -> int:
+    """Return how many frames there are before the first one that may be of another page than it names."""
+    places = {frame.page: frame.place for frame in frames[:n_committed]}
+    for number, frame in enumerate(frames[n_committed:], n_committed):
+        if not frame.is_whole:
+            start = places.get(frame.page)
+            source = content if start is not None else database
+            start = (frame.page - 1) * page_size if start is None else start
+            earlier = bytes(source[start : start + page_size]) if frame.page else b""
+            image = bytes(content[frame.place : frame.place + page_size])
+            if not _are_of_one_page(earlier, image):
+                return number
+        places[frame.page] = frame.place
+    return len(frames)
+
+
+def _are_of_one_page(earlier: bytes, image: bytes) -> bool:
+    """Return True if two images, the second of them damaged, share rows as only images of one page do."""
+    if not earlier or image[0] in (INDEX_LEAF, INDEX_INNER):
+        # Nothing is read from indexes.
+        return bool(earlier) and earlier[0] in (INDEX_LEAF, INDEX_INNER)
+    one, two = _keys(earlier), _keys(image)
+    return 2 * len(one & two) > min(len(one), len(two))
+
+
+def _keys(page: bytes) -> set[int]:
+    """Return the row numbers in a page of a table."""
+    is_inner = page[0] == TABLE_INNER
+    keys = set()
+    for offset in cells(page, 0, 12 if is_inner else 8):
+        with suppress(IndexError):
+            at = offset + 4 if is_inner else varint(page, offset)[1]
+            keys.add(varint(page, at)[0])
+    return keys
+
+
+def cells(page: bytes, start: int, header: int) -> Iterator[int]:
+    """Yield where the cells of a page begin, as far as that can be."""
+    n_cells = int.from_bytes(page[start + 3 : start + 5])
+    first = start + header
+    for place in range(min(n_cells, (len(page) - first) // 2)):
+        offset = int.from_bytes(page[first + 2 * place : first + 2 * place + 2])
+        if first <= offset < len(page):
+            yield offset
+
+
+def varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number of up to 64 bits, and where it ends."""
+    value = 0
+    for _ in range(8):
+        byte = content[at]
+        at += 1
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at
+    value = value << 8 | content[at]
+    return value - 2**64 if value >= 2**63 else value, at + 1
 
 
 def _past_commit(frames: list[_Frame]) -> int:

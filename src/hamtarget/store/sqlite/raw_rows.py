@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hamtarget.store.sqlite.raw_pages import Pages
+from hamtarget.store.sqlite.raw_pages import INDEX_LEAF, TABLE_INNER, TABLE_LEAF, Pages, cells, varint
 
-_TABLE_LEAF, _TABLE_INNER, _INDEX_LEAF = 0x0D, 0x05, 0x0A
 _FIRST_PAGE_HEADER = 100
 _MOST_DEPTH = 20
 _LEAST_ROW, _MOST_ROW = -(2**63), 2**63 - 1
@@ -72,8 +71,8 @@ class Tables:
             return
         self.visited.add(number)
         start = _FIRST_PAGE_HEADER if number == 1 else 0
-        if page[start] != _TABLE_INNER:
-            if page[start] != _TABLE_LEAF:
+        if page[start] != TABLE_INNER:
+            if page[start] != TABLE_LEAF:
                 self.bad_pages.add(number)
                 self.is_branch_lost = True
             for raw in self._leaf_rows(page, start):
@@ -95,9 +94,9 @@ class Tables:
     def _children(self, page: bytes, start: int, high: int) -> list[tuple[int, int]]:
         """Return the pages that a page leads to, each with the largest row that may be there."""
         children = []
-        for offset in _cells(page, start, 12):
+        for offset in cells(page, start, 12):
             try:
-                key, _ = _varint(page, offset + 4)
+                key, _ = varint(page, offset + 4)
             except IndexError:
                 continue
             children.append((key, int.from_bytes(page[offset : offset + 4])))
@@ -105,11 +104,11 @@ class Tables:
         return children
 
     def _leaf_rows(self, page: bytes, start: int) -> Iterator[RawRow]:
-        for offset in _cells(page, start, 8):
+        for offset in cells(page, start, 8):
             row = None
             try:
-                size, at = _varint(page, offset)
-                row, at = _varint(page, at)
+                size, at = varint(page, offset)
+                row, at = varint(page, at)
                 yield RawRow(row, _record(self._payload(page, at, size, is_table=True)))
             except (IndexError, ValueError):
                 yield RawRow(row, None)
@@ -118,12 +117,12 @@ class Tables:
         """Yield the rows of a table without row numbers that fits one page."""
         page = self._pages.read(root)
         self.visited.add(root)
-        if page is None or page[0] != _INDEX_LEAF:
+        if page is None or page[0] != INDEX_LEAF:
             self.bad_pages.add(root)
             return
-        for offset in _cells(page, 0, 8):
+        for offset in cells(page, 0, 8):
             try:
-                size, at = _varint(page, offset)
+                size, at = varint(page, offset)
                 yield RawRow(None, _record(self._payload(page, at, size, is_table=False)))
             except (IndexError, ValueError):
                 yield RawRow(None, None)
@@ -136,7 +135,7 @@ class Tables:
         for number in range(2, self._pages.n_pages + 1):
             if number not in self.visited and number not in free:
                 page = self._pages.read(number)
-                if page is not None and page[0] == _TABLE_LEAF:
+                if page is not None and page[0] == TABLE_LEAF:
                     self.visited.add(number)
                     yield from self._leaf_rows(page, 0)
 
@@ -192,42 +191,19 @@ class Tables:
         return b"".join(parts)
 
 
-def _cells(page: bytes, start: int, header: int) -> Iterator[int]:
-    """Yield where the cells of a page begin, as far as that can be."""
-    n_cells = int.from_bytes(page[start + 3 : start + 5])
-    first = start + header
-    for place in range(min(n_cells, (len(page) - first) // 2)):
-        offset = int.from_bytes(page[first + 2 * place : first + 2 * place + 2])
-        if first <= offset < len(page):
-            yield offset
-
-
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of up to 64 bits, and where it ends."""
-    value = 0
-    for _ in range(8):
-        byte = content[at]
-        at += 1
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            return value, at
-    value = value << 8 | content[at]
-    return value - 2**64 if value >= 2**63 else value, at + 1
-
-
 def _record(content: bytes) -> list[Any]:
     """Return the values of a row.
 
     Raises:
         ValueError, IndexError: they cannot be decoded.
     """
-    end, at = _varint(content, 0)
+    end, at = varint(content, 0)
     kinds = []
     while at < end:
         kind = content[at]
         at += 1
         if kind >= 0x80:
-            kind, at = _varint(content, at - 1)
+            kind, at = varint(content, at - 1)
         kinds.append(kind)
     values: list[Any] = []
     for kind in kinds:

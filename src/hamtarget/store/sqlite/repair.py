@@ -102,7 +102,7 @@ def repair_folder(source: Path, target: Path, verify: Verify, *, progress: Progr
             raise CorruptFileError(f"what was read of {source} does not make a store: {checked.problems[0]}")
         for leftover in (f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm"):
             (folder / leftover).unlink(missing_ok=True)
-        if noted is None and pages.log.later_n_pages:
+        if noted is None and pages.log.is_damaged:
             problems.append(
                 f"the log is damaged, and the file {COUNTER_NAME} that would tell what belongs to it is missing or "
                 "damaged: what lies behind the damage was left out"
