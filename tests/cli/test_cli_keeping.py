@@ -99,12 +99,11 @@ def test_repair_says_what_did_not_come_back(store_path, tmp_path):
     assert run("repair", store_path, tmp_path / "again").exit_code == 2
 
 
-def test_info_names_sqlite_and_warns_of_an_old_one(store_path, monkeypatch):
-    for arguments in (["info"], ["info", store_path]):
-        for version, is_safe in ((3, 51, 2), False), ((3, 51, 3), True), ((3, 60, 0), True):
-            monkeypatch.setattr(database.sqlite3, "sqlite_version_info", version)
-            monkeypatch.setattr(database.sqlite3, "sqlite_version", ".".join(map(str, version)))
-            told = json.loads(run(*arguments, "--json").stdout)["sqlite"]
-            assert told.startswith(".".join(map(str, version)))
-            assert ("3.51.3" in told and "let no other program write" in told) is not is_safe
-            assert "\n" not in told
+@pytest.mark.parametrize(("version", "is_safe"), [((3, 51, 2), False), ((3, 51, 3), True), ((3, 60, 0), True)])
+def test_info_names_sqlite_and_warns_of_an_old_one(monkeypatch, version, is_safe):
+    monkeypatch.setattr(database.sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(database.sqlite3, "sqlite_version", ".".join(map(str, version)))
+    told = json.loads(run("info", "--json").stdout)["sqlite"]
+    assert told.startswith(".".join(map(str, version)))
+    assert ("let no other program write" in told) is not is_safe
+    assert "\n" not in told

@@ -128,7 +128,7 @@ def test_a_whole_store_comes_back_whole(made, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_one_bit_of_the_database_costs_at_most_a_page(made, tmp_path, seed):
     path = made.copy(tmp_path)
     rng = random.Random(seed)
@@ -141,7 +141,7 @@ def test_one_bit_of_the_database_costs_at_most_a_page(made, tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_one_bit_of_the_log_costs_at_most_a_page(made, tmp_path, seed):
     """SQLite would drop every change behind it."""
     path = made.copy(tmp_path)
@@ -158,7 +158,7 @@ def test_one_bit_of_the_log_costs_at_most_a_page(made, tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_much_damage_never_makes_a_wrong_row(made, tmp_path, seed):
     path = made.copy(tmp_path)
     rng = random.Random(seed)

@@ -61,9 +61,6 @@ def _installed() -> dict[str, Any]:
 
 
 def _store(place: str) -> dict[str, Any]:
-    from hamtarget.store.postgres.address import is_address
-    from hamtarget.store.sqlite.database import sqlite_in_words
-
     with open_store(place) as store:
         stats = store.stats()
         return {
@@ -75,7 +72,6 @@ def _store(place: str) -> dict[str, Any]:
             "index_bytes": stats.index_bytes,
             "disk_bytes": stats.disk_bytes,
             "encoder": repr(store.encoder) if store.has_encoder else None,
-            **({} if is_address(place) else {"sqlite": sqlite_in_words()}),
         }
 
 
