@@ -207,7 +207,7 @@ def _read_frames(
 def _correct(
     frame: _Frame, header: bytes, image: bytes, sums: tuple[int, ...], stored: tuple[int, ...], order: str
 ) -> None:
-    """Correct the numbers in a frame's header if one bit of them is wrong: the checksum says which."""
+    """Restore the numbers in a frame's header if one bit of them is wrong: the checksum says which."""
     for bit in range(64):
         numbers = (int.from_bytes(header[:8]) ^ 1 << bit).to_bytes(8)
         if _sums(numbers + image, sums, order) == stored:
