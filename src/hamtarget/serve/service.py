@@ -246,7 +246,7 @@ class Service:
             try:
                 found = await self._searching.submit(job, rows=len(job.queries.codes), client=asker.client)
             except TooSlow:
-                found = None
+                asker.is_admitted = True
         if found is None:
             found = await self._find_slowly(job, asker)
         asker.facts.rows += int(found.costs.candidates.sum())
