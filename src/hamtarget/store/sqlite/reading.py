@@ -17,7 +17,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.store.ids import Record, shorten
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
-from hamtarget.store.sqlite.rows import find_all_ids, find_rows, read_records, scan_records
+from hamtarget.store.sqlite.rows import find_all_ids, find_rows, look_up, read_records, scan_records
 
 # Records of a scan under limits that are read at a time, unless they are large.
 _ROWS_AT_ONCE = 1024
@@ -31,7 +31,11 @@ def get_items(
     """Return the items of these ids, None for those that are not there."""
     with bounded(connection, limits):
         rows = find_rows(connection, ids)
-        records = read_records(connection, list(rows.values()), limits)
+        wanted = list(rows.values())
+        if limits is not None:
+            for _, size in look_up(connection, f"SELECT row, {_SIZE} FROM items WHERE row IN ({{}})", wanted):
+                limits.take(rows=1, bytes=size)
+        records = read_records(connection, wanted)
     found = {id: _item(id, records[row], embeddings) for id, row in rows.items() if row in records}
     return [found.get(id) for id in ids]
 

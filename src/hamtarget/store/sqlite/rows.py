@@ -10,7 +10,6 @@ from typing import Any
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
-from hamtarget.search.limits import Limits
 from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement.
@@ -133,21 +132,13 @@ def read_deleted(connection: sqlite3.Connection, *, after: int) -> list[int]:
 _COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), changed, checksum FROM items"
 
 
-def read_records(
-    connection: sqlite3.Connection, rows: Sequence[int], limits: Limits | None = None
-) -> dict[int, Record]:
-    """Return those of the rows that are there; SQLite reads one after another, and each counts before the next is read.
+def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
+    """Return those of the rows that are there.
 
     Raises:
         CorruptFileError: one of them is damaged.
-        LimitError: they have more bytes than the limits allow.
     """
-    records: dict[int, Record] = {}
-    for record in _checked(look_up(connection, f"{_COLUMNS} WHERE row IN ({{}})", rows)):
-        if limits is not None:
-            limits.take(rows=1, bytes=len(record[2] or b"") + len(record[3] or b""))
-        records[record[0]] = record
-    return records
+    return {record[0]: record for record in _checked(look_up(connection, f"{_COLUMNS} WHERE row IN ({{}})", rows))}
 
 
 def scan_records(
