@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hamtarget.serve.coalescing import Coalescer
+from hamtarget.serve.coalescing import LATER, Coalescer
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.problems import Problem
 
@@ -102,3 +102,100 @@ def test_a_full_queue_says_come_again_and_gone_jobs_are_left_out():
     problem = asyncio.run(scenario())
     assert (problem.status, problem.headers["Retry-After"]) == (503, "1")
     assert done == [0, 2]
+
+
+def test_clients_take_turns():
+    batches = []
+    gate = threading.Event()
+
+    def work(jobs):
+        batches.append(list(jobs))
+        gate.wait(5)
+        return jobs
+
+    async def scenario():
+        queue = coalescer(work, most_rows=3)
+        tasks = [asyncio.create_task(queue.submit("first", client="other"))]
+        await asyncio.sleep(0.05)
+        tasks += [asyncio.create_task(queue.submit(f"a{number}", client="a")) for number in range(200)]
+        tasks += [asyncio.create_task(queue.submit(f"b{number}", client="b")) for number in range(2)]
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.gather(*tasks)
+        await queue.drain()
+
+    asyncio.run(scenario())
+    assert batches[:4] == [["first"], ["a0", "b0", "a1"], ["b1", "a2", "a3"], ["a4", "a5", "a6"]]
+
+
+def test_a_client_has_its_share_of_the_queue():
+    gate = threading.Event()
+
+    def work(jobs):
+        gate.wait(5)
+        return jobs
+
+    async def scenario():
+        queue = Coalescer("test", work, most_rows=1, most_waiting=5, most_waiting_each=3, meters=Meters())
+        tasks = [asyncio.create_task(queue.submit(0, client="a"))]
+        await asyncio.sleep(0.05)
+        tasks += [asyncio.create_task(queue.submit(number, client="a")) for number in range(3)]
+        await asyncio.sleep(0.01)
+        refused = []
+        for client in ("a", "b", "b", "c"):
+            task = asyncio.create_task(queue.submit(0, client=client))
+            await asyncio.sleep(0.01)
+            refused.append(task.exception().status if task.done() else None)
+            tasks.append(task)
+        # What goes on with work that has begun is never refused.
+        tasks.append(asyncio.create_task(queue.submit("more", client="a", continues=True)))
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await queue.drain()
+        return refused
+
+    assert asyncio.run(scenario()) == [429, None, None, 503]
+
+
+def test_what_continues_comes_before_what_waits():
+    done = []
+    gate = threading.Event()
+
+    def work(jobs):
+        gate.wait(5)
+        done.extend(jobs)
+        return jobs
+
+    async def scenario():
+        queue = coalescer(work, most_rows=1)
+        tasks = [asyncio.create_task(queue.submit("begun", client="a"))]
+        await asyncio.sleep(0.05)
+        tasks += [asyncio.create_task(queue.submit(f"later {number}", client="a")) for number in range(2)]
+        await asyncio.sleep(0.01)
+        tasks.append(asyncio.create_task(queue.submit("more", client="a", continues=True)))
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(*tasks)
+        await queue.drain()
+
+    asyncio.run(scenario())
+    assert done == ["begun", "more", "later 0", "later 1"]
+
+
+def test_a_job_that_there_was_no_time_for_is_in_the_next_batch():
+    batches = []
+
+    def work(jobs):
+        batches.append(list(jobs))
+        return [jobs[0], *[LATER] * (len(jobs) - 1)]
+
+    async def scenario():
+        queue = coalescer(work)
+        answers = await asyncio.gather(*map(queue.submit, range(4)))
+        await queue.drain()
+        return answers
+
+    assert asyncio.run(scenario()) == [0, 1, 2, 3]
+    assert sum(map(len, batches)) >= 4
+    assert [batch[0] for batch in batches] == [0, 1, 2, 3]

@@ -9,6 +9,8 @@ from services import N_BITS, SignEncoder
 
 from hamtarget.errors import ImageError, InputError, NotFiniteError, ReadOnlyError, ShapeError
 from hamtarget.serve import ServiceSettings
+from hamtarget.serve import work as work_module
+from hamtarget.serve.coalescing import LATER
 from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
 from hamtarget.serve.meters import Meters
@@ -58,7 +60,8 @@ def test_inputs_of_all_jobs_go_through_the_encoder_at_once(work, store):
     assert (np.concatenate(good) == codes[[0, 1, 2, 3, 5]]).all()
 
 
-def test_a_broken_image_is_no_harm_to_others(tmp_path):
+def test_a_broken_image_is_no_harm_to_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(work_module, "_DECODING_SECONDS", 60.0)
     file = io.BytesIO()
     Image.fromarray(np.full((40, 30), 90, np.uint8)).save(file, "PNG")
     with Store.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
@@ -70,6 +73,11 @@ def test_a_broken_image_is_no_harm_to_others(tmp_path):
         assert (good.codes == demo_encoder().encode(np.full((1, 28, 28), 90, np.uint8))).all()
         assert isinstance(broken, ImageError)
         assert isinstance(vector, InputError)
+        # Images that take long are decoded one batch after another, so that others' can come between.
+        monkeypatch.setattr(work_module, "_DECODING_SECONDS", 0.0)
+        first, second = work.encode([EncodeJob([file.getvalue()])] * 2)
+        assert (first.codes == good.codes).all()
+        assert second is LATER
 
 
 def put(id, n_rows=1, payload=None):

@@ -56,9 +56,10 @@ class Asker:
         limits: bounds on the work for the request; its deadline counts from here.
         holding: memory that the request holds.
         facts: facts of the request, for the access log.
+        is_admitted: True if the request has waited in a queue, and is not refused by another.
     """
 
-    __slots__ = ("_has_begun", "_receive", "_slow", "client", "facts", "holding", "limits")
+    __slots__ = ("_has_begun", "_receive", "_slow", "client", "facts", "holding", "is_admitted", "limits")
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Asker:
         self._slow = slow
         self._receive = receive
         self._has_begun = False
+        self.is_admitted = False
 
     async def slowly(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, which is done in the slow lane when it is this client's turn.
@@ -86,7 +88,7 @@ class Asker:
         Raises:
             ClientDisconnect: nobody waits any more.
         """
-        working = self._slow.submit(work, client=self.client, continues=self._has_begun)
+        working = self._slow.submit(work, client=self.client, admitted=self.is_admitted, continues=self._has_begun)
         self._has_begun = True
         return cast(T, await self.patiently(working))
 

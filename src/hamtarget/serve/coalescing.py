@@ -71,15 +71,18 @@ class Coalescer(Generic[Job, Answer]):
         self._waiting_meter = meters.waiting
         self._thread.start()
 
-    async def submit(self, job: Job, *, rows: int = 1, client: str = "", continues: bool = False) -> Answer:
+    async def submit(
+        self, job: Job, *, rows: int = 1, client: str = "", admitted: bool = False, continues: bool = False
+    ) -> Answer:
         """Put a job of so many rows into the queue, and return its answer.
 
         Args:
             job: the job.
             rows: its rows.
             client: whose it is.
-            continues: True if it goes on with what another job began: it comes before the client's other jobs, so that
-                what was begun is finished first.
+            admitted: True if it has waited in another queue already: it is not refused.
+            continues: True if it goes on with what another job began here: it is not refused either, and comes before
+                the client's other jobs, so that what was begun is finished first.
 
         Raises:
             Problem: too many jobs are waiting already, of this client (429) or of all (503).
@@ -87,13 +90,14 @@ class Coalescer(Generic[Job, Answer]):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
+        may_refuse = not (admitted or continues)
         with self._changed:
             if self._ending:
                 raise busy("the service is ending")
-            if self._n_waiting >= self._most_waiting and not continues:
+            if may_refuse and self._n_waiting >= self._most_waiting:
                 raise busy(f"{self._n_waiting} requests are waiting already; try again in a moment")
             queue = self._waiting.get(client)
-            if queue is not None and len(queue) >= self._most_waiting_each and not continues:
+            if may_refuse and queue is not None and len(queue) >= self._most_waiting_each:
                 raise too_busy(f"{len(queue)} requests of this client are waiting already; try again in a moment")
             if queue is None:
                 queue = self._waiting[client] = deque()

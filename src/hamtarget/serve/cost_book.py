@@ -29,18 +29,30 @@ class CostBook:
         return None if cost is None else max(cost.least, cost.each * n_queries)
 
     def saw(self, kind: Hashable, n_queries: int, seconds: float) -> None:
-        """Remember what a search took."""
+        """Remember what a search took; one that took far longer than others counts less: the machine may be busy."""
         each = seconds / n_queries
         cost = self._costs.get(kind)
         if cost is None:
-            if len(self._costs) >= _MOST_KINDS:
-                # Another thread may have done the same.
-                self._costs.pop(next(iter(self._costs)), None)
-            self._costs[kind] = _Cost(seconds, each)
+            self._remember(kind, _Cost(seconds, each))
             return
         # Some searches take as long for one query as for many, such as those that read all payloads.
-        cost.least = min(seconds, (cost.least + seconds) / 2)
-        cost.each = (cost.each + each) / 2
+        cost.least = _followed(cost.least, seconds)
+        cost.each = _followed(cost.each, each)
+
+    def gave_up(self, kind: Hashable, seconds: float) -> None:
+        """Remember that a search was not done after so many seconds: perhaps its first query took all of them."""
+        self._remember(kind, _Cost(seconds, seconds))
+
+    def _remember(self, kind: Hashable, cost: _Cost) -> None:
+        if len(self._costs) >= _MOST_KINDS and kind not in self._costs:
+            # Another thread may have done the same.
+            self._costs.pop(next(iter(self._costs)), None)
+        self._costs[kind] = cost
+
+
+def _followed(before: float, now: float) -> float:
+    """Return a mean of costs that goes down quickly, and up more slowly."""
+    return (before + now) / 2 if now < before else (3 * before + min(now, 4 * before)) / 4
 
 
 class Slices:
@@ -65,8 +77,11 @@ class Slices:
     def took(self, n_queries: int, seconds: float) -> None:
         """Learn from the last part."""
         last, self._last = self._last, (n_queries, seconds)
-        if last is None or last[0] == n_queries:
-            self.size = 4 * n_queries if seconds < self._seconds else n_queries + n_queries // 2 + 1
+        if last is None:
+            # Another size, to see what a query takes.
+            self.size = 4 * n_queries if seconds < self._seconds / 4 else n_queries + n_queries // 2 + 1
+            return
+        if last[0] == n_queries:
             return
         each = max((seconds - last[1]) / (n_queries - last[0]), 1e-7)
         fixed = min(max(seconds - each * n_queries, 0.0), seconds)

@@ -52,6 +52,8 @@ _READ_ROWS = 1024
 _SAMPLED_ROWS = 64
 # Each picture is a request of its own, and a page asks for many at once.
 _PICTURES_WAITING = 1024
+# A search that takes less is done in the event loop: handing it to a thread would take longer.
+_HERE_SECONDS = 0.0002
 # A long search gives way to those of other clients after so many seconds.
 _TURN_SECONDS = 0.1
 # More numbers or items than these are converted in the slow lane, not in the event loop.
@@ -79,6 +81,7 @@ class Service:
         self.takes_changes = not store.read_only
         # Limits of the requests under way; one that is answered goes by itself.
         self._running: WeakSet[Limits] = WeakSet()
+        self._n_searches = 0
         self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, _ENCODED_ROWS)
         self._searching: Coalescer[SearchJob, Found] = self._lane(
             "search", self.work.search, 1.0, weigh=self.work.weigh
@@ -150,7 +153,11 @@ class Service:
             most = self.settings.max_items
             raise _refused(f"hits come with payloads or codes {most:,} at a time; ask for fewer, or without")
         query = await self._query(asked, asker)
-        found = await self._find(SearchJob(asked, query, asked.cost_key), asker)
+        self._n_searches += 1
+        try:
+            found = await self._find(SearchJob(asked, query, asked.cost_key), asker)
+        finally:
+            self._n_searches -= 1
         if needs_items(found):
             found = await self._slowly(asker, partial(self.work.show_slowly, found, asker.limits))
         if asked.histogram:
@@ -232,11 +239,14 @@ class Service:
         # Who has slow work waiting does not try out in the quick lane what else may be slow.
         is_quick = not self._slow.has_waiting(asker.client) if expected is None else expected <= self.work.quick_seconds
         found = None
-        if is_quick:
+        if expected is not None and expected <= _HERE_SECONDS and self._searching.is_idle:
+            # Items of several requests are better read at once.
+            found = self.work.search_here(job, may_read=self._n_searches == 1)
+        if found is None and is_quick:
             try:
                 found = await self._searching.submit(job, rows=len(job.queries.codes), client=asker.client)
             except TooSlow:
-                found = None
+                asker.is_admitted = True
         if found is None:
             found = await self._find_slowly(job, asker)
         asker.facts.rows += int(found.costs.candidates.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ _TRIES = 3
 _DATABASE_FACTOR = 20
 # Bytes of payloads that are read at once; larger answers are read in pieces, in the slow lane.
 _QUICK_BYTES = 256 * 2**10
+# Items are read in the event loop only as long as no read takes longer, as one from a slow disk does.
+_HERE_READ_SECONDS = 0.001
 # A batch of images that takes longer to decode leaves the rest to the next one.
 _DECODING_SECONDS = 0.05
 
@@ -168,12 +170,9 @@ class Work:
         self._meters = meters
         self._encoder: Encoder | None = None
         self._costs = CostBook()
+        self._read_seconds = 0.0
         is_folder = isinstance(store.path, Path)
         self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
-        # The time of this thread alone, where it does all the work: the machine may be busy with something else.
-        self._clock: Callable[[], float] = (
-            time.thread_time if is_folder and settings.threads == 1 else time.perf_counter
-        )
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
@@ -249,18 +248,31 @@ class Work:
                 groups.setdefault(job.asked.key, []).append(place)
         for places in groups.values():
             found: Sequence[Found | BaseException]
-            worked = self._clock()
             try:
                 found = self._search_together([jobs[place] for place in places])
             except LimitError as error:
-                was_slow = error.limit != "seconds" or self._clock() - worked > self.quick_seconds
-                found = [_TOO_SLOW if was_slow or not _may_try_again(jobs[place]) else LATER for place in places]
+                found = [self._given_up(jobs[place], error) for place in places]
             except HamtargetError as error:
                 found = [error] * len(places)
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
         self._show_quickly(answers)
         return answers
+
+    def search_here(self, job: SearchJob, *, may_read: bool) -> Found | None:
+        """Search for the queries of a job in the caller's thread; None if it might have to wait.
+
+        Args:
+            job: the search.
+            may_read: True if items may be read as well, where this was quick lately.
+        """
+        reads = isinstance(job.asked, messages.OneQuery) and (job.asked.payload or job.asked.codes)
+        if reads and not (may_read and self._read_seconds <= _HERE_READ_SECONDS):
+            return None
+        if not self.store.is_settled:
+            return None
+        (answer,) = self.search([job])
+        return answer if isinstance(answer, Found) else None
 
     def search_slowly(self, job: SearchJob, limits: Limits) -> Found:
         """Search for the queries of a job under the limits of its request.
@@ -284,13 +296,15 @@ class Work:
 
     def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:
         """Read the items of each job's ids, all at once; one that reads much is answered by `TooSlow`."""
-        items: Sequence[Item | None] | None
+        began = time.perf_counter()
         try:
             items = self.store.get([id for ids in jobs for id in ids], limits=Limits(bytes=_QUICK_BYTES))
         except LimitError:
             if len(jobs) == 1:
                 return [_TOO_SLOW]
             return [answer for job in jobs for answer in self.read([job])]
+        # The longest of the last reads, which is forgotten after some dozens of quick ones.
+        self._read_seconds = max(time.perf_counter() - began, 0.95 * self._read_seconds)
         answers: list[list[Item | None] | BaseException] = []
         start = 0
         for ids in jobs:
@@ -371,16 +385,20 @@ class Work:
         self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
-        began, worked = time.perf_counter(), self._clock()
-        n_queries = len(queries.codes)
-        try:
-            hits = self._ask_store(asked, queries, limits)
-        except LimitError:
-            # What all queries would have taken is not known: perhaps the first alone took that long.
-            self._costs.saw(cost_key, 1, self._clock() - worked)
-            raise
-        self._costs.saw(cost_key, n_queries, self._clock() - worked)
-        return hits, 1000 * (time.perf_counter() - began)
+        began = time.perf_counter()
+        hits = self._ask_store(asked, queries, limits)
+        seconds = time.perf_counter() - began
+        self._costs.saw(cost_key, len(queries.codes), seconds)
+        return hits, 1000 * seconds
+
+    def _given_up(self, job: SearchJob, error: LimitError) -> BaseException:
+        """Return the answer to a quick search that was given up: later, if the machine was only busy, or too slow."""
+        job.n_tries += 1
+        expected = self.expected_seconds(job)
+        if error.limit == "seconds" and expected is not None and job.n_tries < _TRIES:
+            return LATER
+        self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
+        return _TOO_SLOW
 
     def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits) -> BatchHits:
         filter, threads = asked.payload_filter, self._settings.threads
@@ -470,11 +488,6 @@ class Work:
             return self.store.delete([job.id])
         self.store.put_rows(job.ids, codes=job.codes, embeddings=job.embeddings, payloads=job.payloads)
         return len(job.ids)
-
-
-def _may_try_again(job: SearchJob) -> bool:
-    job.n_tries += 1
-    return job.n_tries < _TRIES
 
 
 def needs_items(found: Found) -> bool:

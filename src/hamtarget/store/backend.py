@@ -56,6 +56,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def is_settled(self) -> bool:
+        """True if a search in memory would wait for nothing: neither for the disk nor for a change."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes of this process that the index takes."""
         ...

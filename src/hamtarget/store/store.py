@@ -242,6 +242,11 @@ class Store:
         """Number of the last change: it grows by 1 with each transaction."""
         return self._engine.sequence
 
+    @property
+    def is_settled(self) -> bool:
+        """True if a search by code would wait for nothing: neither for a disk or a server, nor for a change."""
+        return self._engine.is_settled
+
     def __len__(self) -> int:
         """Return the number of items."""
         return self._engine.count(None)

@@ -162,6 +162,11 @@ class PostgresEngine:
         """Number of the last change."""
         return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
 
+    @property
+    def is_settled(self) -> bool:
+        """False: every search asks the server."""
+        return False
+
     def open_encoder(self) -> Encoder:
         """Open the encoder that was saved with the store."""
         files = self._read(lambda connection: connection.execute("SELECT name, content FROM encoder").fetchall())

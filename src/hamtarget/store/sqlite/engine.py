@@ -171,6 +171,14 @@ class FolderEngine:
         """Number of the last change."""
         return self.read(lambda connection, _: read_state(connection).sequence)
 
+    @property
+    def is_settled(self) -> bool:
+        """True if a search would wait for nothing: there is no change to follow, and none is being made."""
+        live = self._live
+        if self._unusable or live.version & 1:
+            return False
+        return not self.read_only or (self._counter.numbers[0] == live.sequence and monotonic() < self._next_look)
+
     def check_open(self) -> None:
         """Check that the store is open and was opened by this process.
 
