@@ -31,7 +31,7 @@ from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.shortcut import GatedApp, Handler, Shortcut, plain_routes
+from hamtarget.serve.shortcut import Handler, Shortcut, plain_routes
 from hamtarget.serve.token_ring import TokenRing, reloading_at_hangup
 from hamtarget.store import Store
 
@@ -79,7 +79,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         finally:
             access_log.close()
 
-    app = GatedApp(
+    app = FastAPI(
         title="hamtarget",
         version=hamtarget.__version__,
         description=_DESCRIPTION,
@@ -132,11 +132,12 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
+    # What is added later sees a request earlier.
     if writer is not None:
         service.takes_changes = True
-        app.gate(PassOn, to=writer, routes=[each for each in items.routes if isinstance(each, APIRoute)])
-    app.gate(Shortcut, routes=plain_routes(searches), handlers=handlers)
-    app.gate(
+        app.add_middleware(PassOn, to=writer, routes=[each for each in items.routes if isinstance(each, APIRoute)])
+    app.add_middleware(Shortcut, routes=plain_routes(searches), handlers=handlers)
+    app.add_middleware(
         Guard,
         settings=settings,
         meters=service.meters,
@@ -146,5 +147,5 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
     )
     if settings.trusted_proxies:
         # The guard then takes the proxy's word for the client's address.
-        app.gate(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
     return app

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.routing import APIRoute, APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,28 +17,6 @@ Handler = Callable[[Request, Any], Awaitable[Response]]
 def plain_routes(router: APIRouter) -> list[APIRoute]:
     """Return the routes of a router whose endpoints take nothing but the request."""
     return [each for each in router.routes if isinstance(each, APIRoute) and not each.dependant.path_params]
-
-
-class GatedApp(FastAPI):
-    """FastAPI behind middleware of its own.
-
-    Middleware that is added to FastAPI as usual runs inside what FastAPI does for every request: telemetry, the
-    environment, errors of the server. What `gate` adds runs before, and may answer without.
-    """
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._entrance: ASGIApp = super().__call__
-
-    def gate(self, middleware: Callable[..., Any], **options: Any) -> None:
-        """Put middleware in front of everything there is; what is added last sees a request first."""
-        self._entrance = middleware(self._entrance, **options)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        # As Starlette does: its requests behave differently without.
-        scope["app"] = self
-        await self._entrance(scope, receive, send)
 
 
 class Shortcut:
