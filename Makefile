@@ -65,6 +65,7 @@ test-quick: $(VENV)/.installed
 
 soak: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
+	@HAMTARGET_CASES=10000 $(BIN)/python -m pytest -n 2 tests/property/test_filters_naive.py
 	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
 	    tests/property/test_store_model.py tests/crash/test_store_kill.py -k "not postgres"
 	@HAMTARGET_POSTGRES_OPERATIONS=100000 HAMTARGET_POSTGRES_KILLS=50 $(BIN)/python -m pytest -n 2 -k postgres \

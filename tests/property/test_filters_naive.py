@@ -1,6 +1,6 @@
 """A filter of any kind and size leaves exactly what ten lines of numpy leave, and limits that suffice change nothing.
 
-HAMTARGET_CASES sets the number of cases of this file (400 by default; `make soak` runs 100,000 for all of its files).
+HAMTARGET_CASES sets the number of cases of this file (400 by default; `make soak` runs 10,000).
 """
 
 from __future__ import annotations
