@@ -79,11 +79,13 @@ def test_a_search_reads_indexes_only(postgres_stores):
         store.put_rows(range(400), codes=CODES)
         store.compact()
         with store._engine._connections.own() as connection:
-            one = statements.one_sql(64, 3, 2, has_names=False)
-            batch = statements.radius_sql(64, 3, 2, by_scan=False, condition=None, has_names=False)
+            one = statements.one_sql(64, 3, 2, most=10, has_names=False)
+            how = {"by_scan": False, "condition": None, "has_names": False}
             connection.execute(f"PREPARE one (bit) AS {one}")
-            connection.execute(f"PREPARE batch AS {batch}")
-            for call in (f"one (B'{0:064b}')", f"batch ('{{{0:064b}}}')"):
+            connection.execute(f"PREPARE batch AS {statements.radius_sql(64, 3, 2, is_sorted=False, **how)}")
+            connection.execute(f"PREPARE nearest AS {statements.radius_sql(64, 3, 2, is_sorted=True, **how)}")
+            codes = f"'{{{0:064b}}}'"
+            for call in (f"one (B'{0:064b}')", f"batch ({codes}, 10)", f"nearest ({codes}, 10)"):
                 plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN ANALYZE EXECUTE {call}"))
                 assert plan.count("Index Only Scan using items_by_substring_") == 3, plan
                 assert plan.count("Heap Fetches: 0") == 3, plan

@@ -254,7 +254,7 @@ def _value(text: str) -> Any:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if not isinstance(value, dict | list) else text
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._reading import lines_of, reason_of
 from hamtarget.datasets.images import IMAGE_SUFFIXES, DecodedImages, decode_images
 from hamtarget.datasets.vector_files import read_arrays
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Missing files that an error names.
 _NAMED = 10
+# A path and its labels.
+_MAX_CSV_LINE = 1 << 20
 
 
 class PackedImages(Sequence[bytes]):
@@ -293,7 +296,7 @@ def _csv_lines(path: Path) -> tuple[list[Path], list[list[str]]]:
     try:
         # Spreadsheets begin a file with a byte order mark, which utf-8-sig removes.
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream)
+            reader = csv.reader(lines_of(stream, where=str(path), max_line=_MAX_CSV_LINE))
             for fields in reader:
                 if not fields or (reader.line_num == 1 and fields[0].strip().lower() == "path"):
                     continue
@@ -305,7 +308,7 @@ def _csv_lines(path: Path) -> tuple[list[Path], list[list[str]]]:
                 files.append(path.parent / fields[0].strip())
                 labels.append(list(filter(None, names)))
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise FileError(f"{path} cannot be read: {reason_of(error)}") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not a CSV in UTF-8: {error}; expected lines path,label") from error
     if not files:

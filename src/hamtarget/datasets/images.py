@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._reading import reason_of
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress
 
@@ -242,7 +243,7 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
     except Exception as error:
         # Decoders raise almost anything for a damaged file: OSError, SyntaxError, struct.error, IndexError ...
         if isinstance(error, OSError) and error.strerror:
-            raise ImageError(f"{name}: {error.strerror}; expected an image file") from error
+            raise ImageError(f"{name}: {reason_of(error)}; expected an image file") from error
         reason = str(error) or type(error).__name__
         raise ImageError(f"{name}: the image is damaged ({reason}); replace it or leave it out") from error
     array = np.asarray(pixels, dtype=np.uint8)

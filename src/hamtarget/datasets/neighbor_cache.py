@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
+from hamtarget.datasets.archives import read_npz
 from hamtarget.datasets.ground_truth import exact_neighbors
-from hamtarget.datasets.vector_files import DAMAGE_ERRORS, content_checksum
+from hamtarget.datasets.vector_files import content_checksum
+from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 
 # Part of every key. A change of the computation or of the file needs a new version.
 _VERSION = "hamtarget exact neighbors 1"
+_MAX_HEADER = 10_000
 
 
 def cached_neighbors(
@@ -69,11 +73,11 @@ def _packed(neighbors: NDArray[np.int64], key: bytes) -> bytes:
 
 def _read(path: Path, key: bytes, shape: tuple[int, int]) -> NDArray[np.int64] | None:
     """Return the neighbours in a file, or None if it does not exist, is damaged, or is of other content."""
+    most = _MAX_HEADER + math.prod(shape) * np.dtype(np.int64).itemsize
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            neighbors: NDArray[np.int64] = arrays["neighbors"]
-            checksum = arrays["checksum"]
-    except DAMAGE_ERRORS:
+        neighbors: NDArray[np.int64] = read_npz(path, "neighbors", most)
+        checksum = read_npz(path, "checksum", most)
+    except HamtargetError:
         return None
     if neighbors.dtype != np.int64 or neighbors.shape != shape:
         return None

@@ -2,37 +2,33 @@
 
 Whatever the format, the result is a (rows, columns) array of finite numbers. A file that cannot give one is refused,
 with the row and the reason. fvecs, ivecs, bvecs and npy are mapped into memory, not copied: the arrays are read-only,
-and the files must not be truncated in place while they are in use. docs/data.md describes the formats.
+and the files must not be truncated in place while they are in use. Arrays of npz and HDF5 files are unpacked into
+memory, of which a forged file must not take all: see `archives`. docs/data.md describes the formats.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tokenize
-import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._reading import max_bytes_of
+from hamtarget.datasets.archives import npz_names, open_npy, read_npz, readable
+from hamtarget.datasets.hdf5_files import hdf5_names, read_hdf5
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
     FileError,
-    MissingExtraError,
     NotFiniteError,
     ShapeError,
     UnsupportedFileError,
 )
-
-if TYPE_CHECKING:
-    import h5py
 
 Vectors = NDArray[Any]
 
@@ -46,25 +42,9 @@ _HEADER_BYTES = 4
 _ELEMENTS = {".fvecs": "<f4", ".ivecs": "<i4", ".bvecs": "|u1"}
 _MAGIC = {b"\x93NUMPY": ".npy", b"PK\x03\x04": ".npz", b"\x89HDF\r\n\x1a\n": ".hdf5"}
 _SUFFIXES = (*_ELEMENTS, ".npy", ".npz", ".hdf5", ".h5")
-# The errors that numpy, zipfile and h5py raise for a damaged file.
-DAMAGE_ERRORS = (
-    ValueError,
-    EOFError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    OSError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
-def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vectors:
+def open_vectors(path: str | os.PathLike[str], *, key: str | None = None, max_bytes: int | None = None) -> Vectors:
     """Return the vectors of a file, (rows, columns), in the file's own element type.
 
     The format is told by the ending of the name or, if that is not known, by the first bytes. Arrays of fvecs, ivecs,
@@ -73,11 +53,13 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
     Args:
         path: a .fvecs, .ivecs, .bvecs, .npy, .npz, .hdf5 or .h5 file.
         key: name of the array in an npz or HDF5 file; by default `vectors` (npz) or `train` (HDF5), or the only one.
+        max_bytes: bytes that an array of an npz or HDF5 file may take in memory. By default those that the environment
+            variable HAMTARGET_MAX_BYTES says, or half of the memory.
 
     Raises:
         FileError: there is no such file, it cannot be read, or it has no such array.
-        CorruptFileError: the file is truncated or damaged; the error names the row.
-        UnsupportedFileError: the file is of another format.
+        CorruptFileError: the file is truncated or damaged, or takes too much memory; the error names the row.
+        UnsupportedFileError: the file is of another format, or refers to other files.
         ShapeError: an array has not two dimensions, or no rows or columns.
         DtypeError: the elements are not real numbers.
         NotFiniteError: an element is NaN or infinite; the error names the row.
@@ -94,8 +76,8 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None) -> Vec
     if suffix in _ELEMENTS:
         return _open_records(path, np.dtype(_ELEMENTS[suffix]))
     if suffix == ".npy":
-        return checked_vectors(_open_npy(path), where=str(path))
-    arrays = read_arrays(path, [] if key is None else [key])
+        return checked_vectors(open_npy(path), where=str(path))
+    arrays = read_arrays(path, [] if key is None else [key], max_bytes=max_bytes)
     if key is None:
         key = next((name for name in ("vectors", "train") if name in arrays), None)
     if key is None and len(arrays) == 1:
@@ -119,7 +101,7 @@ def vector_format(path: Path) -> str:
         raise FileError(f"{path} {found}; expected a file of vectors")
     if path.suffix.lower() in _SUFFIXES:
         return ".hdf5" if path.suffix.lower() == ".h5" else path.suffix.lower()
-    with _readable(path), path.open("rb") as file:
+    with readable(path), path.open("rb") as file:
         start = file.read(8)
     for magic, suffix in _MAGIC.items():
         if start.startswith(magic):
@@ -130,32 +112,30 @@ def vector_format(path: Path) -> str:
     )
 
 
-def read_arrays(path: Path, wanted: Collection[str] = ()) -> dict[str, Callable[[], NDArray[Any]]]:
+def read_arrays(
+    path: Path, wanted: Collection[str] = (), *, max_bytes: int | None = None
+) -> dict[str, Callable[[], NDArray[Any]]]:
     """Return the arrays of an npz or HDF5 file by name, each as a function that reads it.
 
     Args:
         path: an .npz or HDF5 file.
         wanted: names of arrays that must be there.
+        max_bytes: as in `open_vectors`, for each array.
 
     Raises:
         FileError: a wanted array is missing, or the file cannot be read.
-        CorruptFileError: the file is damaged.
+        CorruptFileError: the file is damaged, or an array takes too much memory.
+        UnsupportedFileError: the file refers to other files.
         MissingExtraError: the file is HDF5 and h5py is not installed.
     """
+    most = max_bytes_of(max_bytes)
     hdf5 = vector_format(path) == ".hdf5"
-    names = _hdf5_names(path) if hdf5 else _npz_names(path)
-    read = _read_hdf5 if hdf5 else _read_npz
+    names = hdf5_names(path) if hdf5 else npz_names(path)
+    read = read_hdf5 if hdf5 else read_npz
     for name in wanted:
         if name not in names:
             raise FileError(f"{path} holds the arrays {_listed(names)}; expected {name!r} among them")
-    return {name: _later(read, path, name) for name in names}
-
-
-def hdf5_attribute(path: Path, name: str) -> str | None:
-    """Return an attribute of an HDF5 file as text, or None if there is none."""
-    with _open_hdf5(path) as file:
-        value = file.attrs.get(name)
-    return value.decode() if isinstance(value, bytes) else None if value is None else str(value)
+    return {name: partial(read, path, name, most) for name in names}
 
 
 def checked_vectors(array: NDArray[Any], *, where: str) -> Vectors:
@@ -198,7 +178,7 @@ def row_blocks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
 
 def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
     """Map a file of (dimension, elements) records, and read every header and element once to check it."""
-    with _readable(path):
+    with readable(path):
         size = path.stat().st_size
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -216,7 +196,7 @@ def _open_records(path: Path, element: np.dtype[Any]) -> Vectors:
             f"{size:,}: it is truncated, or not a {path.suffix} file"
         )
     record = np.dtype([("dimension", "<i4"), ("vector", element, (dimension,))])
-    with _readable(path):
+    with readable(path):
         rows = np.memmap(path, dtype=record, mode="r", shape=(size // row_bytes,)).view(np.ndarray)
     for start, block in row_blocks(rows):
         wrong = np.flatnonzero(block["dimension"] != dimension)
@@ -255,87 +235,6 @@ def _check_finite(block: NDArray[Any], *, first_row: int, where: str) -> None:
             f"{where}: row {first_row + row:,} holds NaN or infinity; expected finite numbers: "
             "remove or repair such rows"
         )
-
-
-def _open_npy(path: Path) -> NDArray[Any]:
-    with _readable(path), path.open("rb"):
-        size = path.stat().st_size
-    with _undamaged(path), warnings.catch_warnings():
-        # numpy warns about old headers, but the caller can do nothing about them.
-        warnings.simplefilter("ignore")
-        array = np.lib.format.open_memmap(path, mode="r")
-        end = array.offset + array.nbytes
-    if end != size:
-        raise CorruptFileError(
-            f"{path} has {size:,} bytes; expected {end:,} by its header: data was appended, or the header altered"
-        )
-    return array.view(np.ndarray)
-
-
-def _npz_names(path: Path) -> list[str]:
-    with _readable(path), path.open("rb"):
-        pass
-    with _undamaged(path), zipfile.ZipFile(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
-
-
-def _read_npz(path: Path, name: str) -> NDArray[Any]:
-    # Opened here, because numpy leaves a damaged file open that it opened itself.
-    with _undamaged(path, part=name), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        array: NDArray[Any] = arrays[name]
-    return array
-
-
-def _hdf5_names(path: Path) -> list[str]:
-    with _open_hdf5(path) as file:
-        # Only arrays: a group has no shape.
-        return [name for name in file if hasattr(file[name], "shape")]
-
-
-def _read_hdf5(path: Path, name: str) -> NDArray[Any]:
-    with _open_hdf5(path) as file:
-        array: NDArray[Any] = np.asarray(file[name][...])
-    return array
-
-
-@contextmanager
-def _open_hdf5(path: Path) -> Iterator[h5py.File]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError("h5py is not installed; to read HDF5: pip install 'hamtarget[hdf5]'") from error
-    with _readable(path), path.open("rb"):
-        pass
-    with _undamaged(path), h5py.File(path, "r") as file:
-        yield file
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Raise errors of the operating system as FileError."""
-    try:
-        yield
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def _undamaged(path: Path, *, part: str | None = None) -> Iterator[None]:
-    """Raise whatever a reading library raises for a damaged file as CorruptFileError."""
-    try:
-        yield
-    except FileError:
-        raise
-    except DAMAGE_ERRORS as error:
-        where = f"{path}" if part is None else f"{path}, array {part!r}"
-        reason = str(error) or type(error).__name__
-        raise CorruptFileError(
-            f"{where} cannot be read as {path.suffix.lower() or 'its kind'}: {reason}: get or write the file again"
-        ) from error
-
-
-def _later(read: Callable[[Path, str], NDArray[Any]], path: Path, name: str) -> Callable[[], NDArray[Any]]:
-    return lambda: read(path, name)
 
 
 def _listed(names: Collection[str]) -> str:

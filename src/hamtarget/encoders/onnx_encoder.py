@@ -12,7 +12,7 @@ from hamtarget._files import write_atomically
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.encoders.embedding import unit_rows
 from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
-from hamtarget.errors import DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
+from hamtarget.errors import CorruptFileError, DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
 
 # Inputs sent through the network at a time.
 _ENCODED_ROWS = 4096
@@ -57,12 +57,8 @@ class OnnxEncoder:
         self.path = path / ONNX_NAME if path.is_dir() else path
         self._content = read_sealed(self.path)
         self._session = _session(self._content, threads, self.path)
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        description = parse_description(metadata.get(DESCRIPTION_KEY), self.path)
-        radius = description["radius"]
-        self.n_bits = int(description["n_bits"])
-        self.radius = tuple(radius) if isinstance(radius, list) else radius
-        self.input_shape = tuple(description["input_shape"])
+        description = parse_description(_metadata(self._session, self.path).get(DESCRIPTION_KEY), self.path)
+        self.n_bits, self.radius, self.input_shape = description
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
         """Return the real values before the sign, (rows, n_bits).
@@ -71,6 +67,7 @@ class OnnxEncoder:
             ShapeError: an input does not have `input_shape`.
             DtypeError: the inputs are not numbers.
             NotFiniteError: an input holds NaN or infinity.
+            CorruptFileError: the network is not what the file's description says.
         """
         rows = np.asarray(inputs)
         if rows.dtype.kind not in "fiub":
@@ -87,8 +84,21 @@ class OnnxEncoder:
             block = rows[start : start + _ENCODED_ROWS]
             check_finite(block, name="inputs")
             block = np.ascontiguousarray(block, dtype=np.float32).reshape(-1, *shape)
-            result[start : start + _ENCODED_ROWS] = self._session.run(["logits"], {"inputs": block})[0]
+            result[start : start + _ENCODED_ROWS] = self._run(block)
         return result
+
+    def _run(self, block: NDArray[np.float32]) -> NDArray[Any]:
+        try:
+            logits = np.asarray(self._session.run(["logits"], {"inputs": block})[0])
+        # onnxruntime's errors have no other base class.
+        except Exception as error:
+            raise CorruptFileError(f"{self.path}: the network does not take its inputs: {error}") from error
+        if logits.shape != (len(block), self.n_bits) or logits.dtype.kind != "f":
+            raise CorruptFileError(
+                f"{self.path}: the network returns {logits.dtype} of shape {logits.shape}; expected numbers of shape "
+                f"({len(block)}, {self.n_bits}): export it again"
+            )
+        return logits
 
     def encode(self, inputs: ArrayLike) -> Codes:
         """Return packed codes, (rows, n_bits / 8)."""
@@ -105,6 +115,14 @@ class OnnxEncoder:
     def __repr__(self) -> str:
         size = f"{len(self._content) / 1e6:.1f} MB"
         return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [inputs {self.input_shape}, {size}]"
+
+
+def _metadata(session: Any, path: Path) -> dict[str, str]:
+    try:
+        metadata: dict[str, str] = session.get_modelmeta().custom_metadata_map
+    except ValueError as error:
+        raise CorruptFileError(f"{path}: its metadata is no text ({error}); export it again") from error
+    return metadata
 
 
 def _session(content: bytes, threads: int, path: Path) -> Any:

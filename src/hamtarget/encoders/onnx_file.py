@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
+from hamtarget._reading import parse_json, reason_of
+from hamtarget.codes import check_n_bits, check_radius
+from hamtarget.errors import CorruptFileError, FileError, InputError, UnsupportedFileError
 
 ONNX_NAME = "model.onnx"
 """Name of the exported file in a model's folder."""
 DESCRIPTION_KEY = "hamtarget"
 FORMAT = 1
+# More than a protobuf message can hold.
+MAX_ONNX_BYTES = 1 << 31
 
 _CHECKSUM_KEY = "hamtarget.sha256"
 # Field numbers and wire types as protobuf writes them: ModelProto.metadata_props, and the key and value of an entry.
 _METADATA, _KEY, _VALUE = b"\x72", b"\x0a", b"\x12"
+# The key of an entry that names a file with the numbers of a tensor; a varint may be written with useless zeros.
+_OTHER_FILE = re.compile(rb"(?:\x0a|\x8a\x80{0,8}\x00)(?:\x08|\x88\x80{0,8}\x00)location")
+_MAX_SIDES = 4
+# Three channels of 4,096 x 4,096 have fewer.
+_MAX_CELLS = 1 << 26
 
 
 def sealed(model: bytes, description: dict[str, Any]) -> bytes:
@@ -33,16 +44,24 @@ def sealed(model: bytes, description: dict[str, Any]) -> bytes:
 def read_sealed(path: str | Path) -> bytes:
     """Return the content of a file that `sealed` made, after checking every byte of it.
 
+    Whoever forges a file can also compute its checksum, so nothing in it is trusted. In particular it may not name
+    other files, which the runtime would read.
+
     Raises:
         FileError: there is no such file, or it cannot be read.
-        CorruptFileError: the file is truncated or altered, or was not exported by hamtarget.
+        CorruptFileError: the file is truncated, altered or too large, or was not exported by hamtarget.
+        UnsupportedFileError: its weights are in other files.
     """
     path = Path(path)
     try:
+        if path.stat().st_size > MAX_ONNX_BYTES:
+            raise CorruptFileError(
+                f"{path} has {path.stat().st_size:,} bytes; expected an ONNX file, of at most {MAX_ONNX_BYTES:,}"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise FileError(
-            f"{path}: {error.strerror or error}; expected an ONNX file that HashEncoder.export_onnx wrote"
+            f"{path}: {reason_of(error)}; expected an ONNX file that HashEncoder.export_onnx wrote"
         ) from error
     length = len(_seal(b""))
     if not content.endswith(_seal(content[:-length])):
@@ -50,24 +69,57 @@ def read_sealed(path: str | Path) -> bytes:
             f"{path}: the checksum at the end is missing or does not match the content: restore the file, or export "
             "it again"
         )
+    if _OTHER_FILE.search(content):
+        raise UnsupportedFileError(f"{path}: its weights are in other files; expected one file: export it again")
     return content
 
 
-def parse_description(text: str | None, path: str | Path) -> dict[str, Any]:
+class Description(NamedTuple):
+    """The description of an encoder in a sealed file."""
+
+    n_bits: int
+    radius: int | tuple[int, ...] | None
+    input_shape: tuple[int, ...]
+
+
+def parse_description(text: str | None, path: str | Path) -> Description:
     """Return the description in a sealed file's metadata.
 
     Raises:
-        CorruptFileError: there is no description.
+        CorruptFileError: there is no description, or it is not that of an encoder.
         UnsupportedFileError: a later version wrote the file.
     """
     if text is None:
         raise CorruptFileError(f"{path}: the ONNX file has no metadata entry {DESCRIPTION_KEY!r}; export it again")
-    description: dict[str, Any] = json.loads(text)
-    if description.get("format") != FORMAT:
+    found = parse_json(text, where=f"{path}: the description")
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path}: the description is no object; export it again")
+    if found.get("format") != FORMAT:
         raise UnsupportedFileError(
-            f"{path}: format {description.get('format')}; this version reads format {FORMAT}: upgrade hamtarget"
+            f"{path}: format {str(found.get('format'))[:40]}; this version reads format {FORMAT}: upgrade hamtarget"
         )
-    return description
+    n_bits: Any = found.get("n_bits")
+    radius, shape = found.get("radius"), found.get("input_shape")
+    targets = [] if radius is None else radius if isinstance(radius, list) else [radius]
+    try:
+        n_bits = check_n_bits(n_bits)
+        for target in targets:
+            check_radius(target, n_bits)
+    except InputError as error:
+        raise CorruptFileError(
+            f"{path}: the description is not that of an encoder ({error}); export it again"
+        ) from error
+    if (
+        not isinstance(shape, list)
+        or not 1 <= len(shape) <= _MAX_SIDES
+        or not all(type(side) is int and side >= 1 for side in shape)
+        or math.prod(shape) > _MAX_CELLS
+    ):
+        raise CorruptFileError(
+            f"{path}: input_shape is {str(shape)[:40]}; expected 1 to {_MAX_SIDES} whole numbers, "
+            f"{_MAX_CELLS:,} cells at most: export it again"
+        )
+    return Description(n_bits, tuple(targets) if isinstance(radius, list) else radius, tuple(shape))
 
 
 def _seal(content: bytes) -> bytes:

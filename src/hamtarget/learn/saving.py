@@ -7,15 +7,18 @@ arguments that `HashEncoder` had then; such files are converted when they are re
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hamtarget._files import write_atomically
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.errors import InputError
+from hamtarget.errors import CorruptFileError, HamtargetError, InputError
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
@@ -25,7 +28,7 @@ from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import ClassCodes
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.weights import read_tensors, write_tensors
+from hamtarget.learn.weights import TensorFile, read_tensors, write_tensors
 
 WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
@@ -34,6 +37,18 @@ CONFIG_NAME = "config.json"
 _LOSSES: dict[str, type[HammingTargetLoss] | type[ProbingLoss] | type[ClassCodes]] = {
     kind.__name__: kind for kind in (HammingTargetLoss, ProbingLoss, ClassCodes)
 }
+# What a description raises that lacks something, or has something else in its place.
+_MISTAKES = (
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 # The radius of format 1 where it was not given.
 _FORMER_RADIUS = 2
 
@@ -63,6 +78,18 @@ def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder
     """
     path = Path(folder) / WEIGHTS_NAME
     file = read_tensors(path, kind="model")
+    try:
+        return _encoder_of(file, path, network)
+    except HamtargetError:
+        raise
+    except _MISTAKES as error:
+        raise CorruptFileError(
+            f"{path}: its description is not that of an encoder ({type(error).__name__}: {error}); restore it or save "
+            "it again"
+        ) from error
+
+
+def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> FittedEncoder:
     config = _converted(file.description) if file.format == 1 else file.description
     loss = _loss_of(config["loss"])
     architecture = _network_of(config["network"], network, tuple(config["input_shape"]), path)
@@ -130,6 +157,22 @@ def _network_of(
     return NetworkOptions(**described["settings"]).for_inputs(shape)
 
 
+def _check_size(options: NetworkOptions, build: Callable[[], nn.Module], tensors: dict[str, Tensor]) -> None:
+    """Check that a network is not larger than the weights in its file, before memory is taken for it.
+
+    Raises:
+        ValueError: it is.
+    """
+    n_weights = sum(tensor.numel() for tensor in tensors.values())
+    if (options.layers or 0) > len(tensors):
+        raise ValueError(f"{options.layers} layers; the file has {len(tensors)} tensors")
+    # Tensors of this device have shapes and nothing else.
+    with torch.device("meta"):
+        n_described = sum(tensor.numel() for tensor in build().state_dict().values())
+    if n_described > n_weights:
+        raise ValueError(f"a network of {n_described:,} weights; the file has {n_weights:,}")
+
+
 def _model_of(
     config: dict[str, Any],
     tensors: dict[str, Tensor],
@@ -138,13 +181,17 @@ def _model_of(
 ) -> HashModel | ClassPull:
     """Return a model of the right shape, whose weights are still to be loaded."""
     proxies = tensors.get("proxies")
-    model = build_model(
+    build = partial(
+        build_model,
         architecture,
         tuple(config["input_shape"]),
         n_logits=config["n_bits"] if proxies is None else proxies.shape[1],
         seed=config["seed"],
         center=config["center"],
     )
+    if isinstance(architecture, NetworkOptions):
+        _check_size(architecture, build, tensors)
+    model = build()
     if proxies is None or not isinstance(loss, ClassCodes):
         return model
     return ClassPull(model, proxies, n_bits=loss.n_bits, weight=loss.class_weight, scale=loss.class_scale)

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hamtarget._files import write_atomically
+from hamtarget._reading import parse_json, reason_of
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 
 # Formats that can be read, by kind of file; the last one is written. The container has always been the same. Format 2
@@ -63,10 +64,15 @@ def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
     if not path.is_file():
         raise FileError(f"{path}: no such file; expected a hamtarget {kind} (model.safetensors)")
     try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {reason_of(error)}") from error
+    try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise CorruptFileError(
             f"{path}: not a whole safetensors file ({error}); restore it or save it again"
         ) from error
@@ -83,7 +89,9 @@ def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
     text = metadata.get("description", "")
     if _checksum(tensors, text) != metadata.get("sha256"):
         raise CorruptFileError(f"{path}: the checksum does not match its content; restore it or save it again")
-    description: dict[str, Any] = json.loads(text)
+    description = parse_json(text, where=f"{path}: the description")
+    if not isinstance(description, dict):
+        raise CorruptFileError(f"{path}: the description is no object; restore it or save it again")
     return TensorFile(tensors, description, known[metadata["format"]])
 
 

@@ -53,6 +53,8 @@ class Limits(_native.Limits):
             DtypeError: a bound is not a number.
         """
         super().__init__(_seconds(seconds), _count("rows", rows), _count("hits", hits), _count("bytes", bytes))
+        # Where rows must be counted by a statement of their own, this is done only if they are bounded.
+        self.bounds_rows = rows is not None
 
     @property
     def seconds_left(self) -> float:

@@ -16,12 +16,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from hamtarget._reading import lines_of, parse_json
 from hamtarget.errors import CorruptFileError, FileError, InputError
 
 STDIN = "-"
 
 _LINE_SUFFIXES = (".jsonl", ".ndjson", ".txt")
 _FIELDS = ("id", "vector", "image", "code", "payload")
+# Linux takes no longer ones.
+_MAX_PATH = 4096
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
@@ -96,14 +99,11 @@ def parse_line(line: str, *, number: int, where: str) -> Record:
         CorruptFileError: the line holds no record.
     """
     if line.startswith(("{", "[")):
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise CorruptFileError(f"{where}, line {number + 1}: not JSON ({error})") from error
+        value = parse_json(line, where=f"{where}, line {number + 1}")
         return Record(number, vector=value) if isinstance(value, list) else _from_object(value, number, where)
     code = _code(line)
     # The name of a file may consist of hexadecimal digits, too; then the file is meant.
-    if code is not None and not Path(line).is_file():
+    if code is not None and not _is_file(line):
         return Record(number, code=code)
     return _named_image(line, id=line, place=f"{where}, line {number + 1}")
 
@@ -113,7 +113,7 @@ def _lines(source: str) -> Iterator[Record]:
     try:
         stream: Any = nullcontext(_utf8(sys.stdin)) if source == STDIN else open(source, encoding="utf-8")
         with stream as lines:
-            for number, line in enumerate(lines):
+            for number, line in enumerate(lines_of(lines, where=where)):
                 if text := line.strip():
                     yield parse_line(text, number=number, where=where)
     except UnicodeDecodeError as error:
@@ -163,9 +163,19 @@ def _code(text: str) -> bytes | None:
 
 
 def _named_image(text: str, *, id: str | int, place: str) -> Record:
-    if "\0" in text:
-        raise CorruptFileError(f"{place}: the path holds a NUL character; expected the path of an image")
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise CorruptFileError(f"{place}: the path holds a NUL character or half of one; expected the path of an image")
+    if len(text) > _MAX_PATH:
+        raise CorruptFileError(f"{place}: begins with {text[:40]!r} and is too long for the path of an image")
     return _image(Path(text), id=id)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:
+        # Too long for a name.
+        return False
 
 
 def _image(path: Path, *, id: str | int, label: str | None = None) -> Record:

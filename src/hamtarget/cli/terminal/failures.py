@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from hamtarget._reading import reason_of
 from hamtarget.errors import HamtargetError
 
 FOUND = 1
@@ -33,7 +34,7 @@ def errors_in_one_line() -> Iterator[None]:
         # A pipe whose reader has gone is no failure; typer ends the command quietly.
         if isinstance(error, BrokenPipeError):
             raise
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
         _end(f"{error.filename}: {reason}" if error.filename else reason, FAILED, error)
     except KeyboardInterrupt as error:
         _end(str(error) or "interrupted", INTERRUPTED, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hamtarget.errors import (
@@ -18,13 +19,15 @@ from hamtarget.errors import (
     ServerError,
     WriteError,
 )
+from hamtarget.search.core import _native
 from hamtarget.store.postgres.address import Address
+from hamtarget.store.postgres.limited import connection_class
 from hamtarget.store.postgres.pool import Loan, Pool
 
 if TYPE_CHECKING:
-    import psycopg
+    from hamtarget.store.postgres.limited import LimitedConnection
 
-    Connection = psycopg.Connection[tuple[Any, ...]]
+    Connection = LimitedConnection
 
 T = TypeVar("T")
 
@@ -43,6 +46,8 @@ _PLANNING = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }
+# SQLSTATEs of a table, or a schema, that is not there.
+_NOT_THERE = ("42P01", "3F000")
 # By class of SQLSTATE, or by the whole of it.
 _KINDS: dict[str, tuple[type[HamtargetError], str]] = {
     "25006": (ReadOnlyError, "this server, or this user, only reads: open it with read_only=True"),
@@ -50,14 +55,28 @@ _KINDS: dict[str, tuple[type[HamtargetError], str]] = {
     "3D000": (FileError, "make the database first, or see its name in the address"),
     "40": (LockedError, "another writer was in the way, and nothing was changed: try again"),
     "42501": (PrivilegeError, "let the owner of the tables GRANT it"),
+    "3F000": (CorruptFileError, "its tables are not those of a store"),
     "42P01": (CorruptFileError, "its tables are not those of a store"),
     "42703": (CorruptFileError, "its tables are not those of a store"),
-    "53": (WriteError, "nothing was changed: make room on the server, or let it have more connections"),
+    "53": (WriteError, "nothing was changed: make room on the server"),
+    "53300": (ServerError, "close other connections, or let the server have more of them, and try again"),
     "54": (InputError, "it is more than PostgreSQL can hold"),
     "55P03": (LockedError, "another writer holds the store for too long; see what it does, and try again"),
+    "57014": (ServerError, "the server's statement_timeout, or its administrator, ended it: ask for less, or raise it"),
+    "57P": (ServerError, "the server ends, starts or ended this connection: try again"),
     "58": (WriteError, "nothing was changed: look after the server's disk"),
     "XX001": (CorruptFileError, "restore the database from a copy"),
     "XX002": (CorruptFileError, "REINDEX it, or restore the database from a copy"),
+}
+# What a server that lets nobody in says; libpq gives no SQLSTATE for it.
+_REFUSALS: dict[tuple[str, ...], tuple[type[HamtargetError], str]] = {
+    ("authentication failed", "no password", "pg_hba.conf", "not permitted to log in", "permission denied"): _KINDS[
+        "28"
+    ],
+    ("too many clients", "too many connections", "connection slots"): _KINDS["53300"],
+    ("database system is", "is not accepting connections", "not currently accepting"): _KINDS["57P"],
+    ('FATAL:  database "',): _KINDS["3D000"],
+    ('FATAL:  role "',): _KINDS["28"],
 }
 
 
@@ -76,29 +95,18 @@ def load_psycopg() -> Any:
     return psycopg
 
 
-@contextmanager
-def translated(address: Address) -> Iterator[None]:
-    """Turn errors of psycopg within the block into those of `hamtarget.errors`."""
-    psycopg = load_psycopg()
-    try:
-        yield
-    except psycopg.Error as error:
-        raise _in_our_words(error, address) from error
-
-
 def _in_our_words(error: Any, address: Address) -> HamtargetError:
     said = _first_line(error)
     state = error.sqlstate or ""
-    for known in (state, state[:2]):
+    for known in (state, state[:3], state[:2]):
         if known in _KINDS:
             kind, advice = _KINDS[known]
             return kind(f"{address}: {said}; {advice}")
     psycopg = load_psycopg()
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        if "authentication failed" in said or "no password" in said:
-            return PrivilegeError(f"{address}: {said}; see the user and the password in the address")
-        if "does not exist" in said and "database" in said:
-            return FileError(f"{address}: {said}; make the database first, or see its name in the address")
+        for words, (kind, advice) in _REFUSALS.items():
+            if any(word in str(error) for word in words):
+                return kind(f"{address}: {said}; {advice}")
         return ServerError(f"{address}: {said}; see whether the server runs and can be reached, and try again")
     return CorruptFileError(f"{address}: {said}; its tables are not those of a store")
 
@@ -142,19 +150,38 @@ class Connections:
             self._settings["default_transaction_read_only"] = "on"
         if asynchronous:
             self._settings["synchronous_commit"] = "off"
-        with translated(address):
+        self._check_parameters()
+        with self.translated():
             self._pool = Pool(self._connect)
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "autocommit": True,
-            "cursor_factory": self._psycopg.RawCursor,
-            "connect_timeout": _CONNECT_SECONDS,
-            "application_name": "hamtarget",
-        }
+    def _check_parameters(self) -> None:
+        """Check that libpq knows all that the address names.
 
-    def _connect(self) -> Connection:
-        connection: Connection = self._psycopg.connect(self.address.conninfo, **self._options())
+        Raises:
+            InputError: it does not.
+        """
+        known = True
+        try:
+            self._psycopg.conninfo.conninfo_to_dict(self.address.conninfo)
+        except self._psycopg.Error:
+            # Which name it is may be part of a password that is not escaped: this error is not told.
+            known = False
+        if not known:
+            raise InputError(
+                f"{self.address.shown.partition('?')[0]}: a name after the ? of the address is none that libpq knows; "
+                "expected store=, or a parameter of libpq such as sslmode="
+            )
+
+    def _connect(self, limits: _native.Limits | None = None) -> Connection:
+        # libpq waits for 2 seconds at least.
+        seconds = _CONNECT_SECONDS if limits is None else ceil(min(_CONNECT_SECONDS, max(0.0, limits.seconds_left)))
+        connection: Connection = connection_class().connect(
+            self.address.conninfo,
+            autocommit=True,
+            cursor_factory=self._psycopg.RawCursor,
+            connect_timeout=seconds,
+            application_name="hamtarget",
+        )
         try:
             self._configure(connection)
         except BaseException:
@@ -166,6 +193,29 @@ class Connections:
         chosen = ", ".join(f"set_config('{name}', ${place}, false)" for place, name in enumerate(self._settings, 1))
         connection.execute(f"SELECT {chosen}", list(self._settings.values()))
 
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn errors of psycopg within the block into those of `hamtarget.errors`."""
+        try:
+            yield
+        except self._psycopg.Error as error:
+            raise self._in_our_words(error) from error
+
+    def _in_our_words(self, error: Any) -> HamtargetError:
+        if error.sqlstate in _NOT_THERE and self._may_not_look():
+            return PrivilegeError(
+                f"{self.address}: this user may not look into the schema {self.address.schema!r}; let its owner GRANT "
+                "USAGE on it"
+            )
+        return _in_our_words(error, self.address)
+
+    def _may_not_look(self) -> bool:
+        """Return True if the schema is there and the user may not use it: its tables are as if they were not there."""
+        sql = "SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = $1"
+        with suppress(self._psycopg.Error), self.own() as connection:
+            return connection.execute(sql, [self.address.schema]).fetchone() == (False,)
+        return False
+
     def one(self, *, anew: bool = False) -> Loan:
         """Lend a connection that nobody else uses meanwhile, for a `with` block; outside of any transaction.
 
@@ -175,24 +225,38 @@ class Connections:
         return self._pool.lend(anew=anew)
 
     @contextmanager
-    def own(self) -> Iterator[Connection]:
-        """Open a connection beside the shared ones, for work that may take long."""
-        connection = self._connect()
+    def own(self, limits: _native.Limits | None = None) -> Iterator[Connection]:
+        """Open a connection beside the shared ones, for work that may take long, or until it reaches its limits."""
+        connection = self._connect(limits)
+        connection.limits = limits
         try:
             yield connection
         finally:
             connection.close()
 
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Return what `work` returns, which only reads: it is done again if the connection turns out to be broken."""
+    def read(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
+        """Return what `work` returns, which only reads: it is done again if the connection turns out to be broken.
+
+        Raises:
+            LimitError: the time is over, or the work was cancelled, by then; the server has ended it.
+        """
         try:
-            with self.one() as connection:
-                return work(connection)
+            return self._lend_to(work, limits, anew=False)
         except self._psycopg.Error as error:
             if not _is_broken(error):
-                raise _in_our_words(error, self.address) from error
-        with translated(self.address), self.one(anew=True) as connection:
-            return work(connection)
+                raise self._in_our_words(error) from error
+        with self.translated():
+            return self._lend_to(work, limits, anew=True)
+
+    def _lend_to(self, work: Callable[[Connection], T], limits: _native.Limits | None, *, anew: bool) -> T:
+        with self.one(anew=anew) as connection:
+            if limits is None:
+                return work(connection)
+            connection.limits = limits
+            try:
+                return work(connection)
+            finally:
+                connection.limits = None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -202,7 +266,7 @@ class Connections:
             ServerError: among others, if the server broke off during the commit.
         """
         with ExitStack() as lent:
-            with translated(self.address):
+            with self.translated():
                 connection = self._begin(lent)
             try:
                 yield connection
@@ -226,7 +290,7 @@ class Connections:
         return connection
 
     def _commit(self, connection: Connection) -> None:
-        with translated(self.address):
+        with self.translated():
             try:
                 connection.execute("COMMIT")
             except self._psycopg.Error as error:
@@ -250,4 +314,7 @@ def snapshot(connection: Connection) -> Iterator[None]:
         yield
     finally:
         if not connection.closed:
-            connection.execute("ROLLBACK")
+            # It takes no time, and leaves the connection fit for others, also where the time is over.
+            connection.limits = None
+            # After a ROLLBACK, psycopg would prepare all its statements anew.
+            connection.execute("COMMIT")

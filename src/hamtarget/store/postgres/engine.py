@@ -21,6 +21,7 @@ from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputErro
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.search.core import _native
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
@@ -31,19 +32,21 @@ from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.bucket_probes import Probed, probe
-from hamtarget.store.postgres.connections import Connections, snapshot, translated
+from hamtarget.store.postgres.connections import Connections, snapshot
 from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.finding import Finder, Found, id_array, read_n_items
+from hamtarget.store.postgres.finding import Finder, id_array, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
-    ITEM_TABLES,
+    ITEM_SIZE,
     code_of,
     copy_out,
     find_names,
     integers,
     item_of,
     name_of,
+    only_row,
+    scan_blocks,
 )
 from hamtarget.store.postgres.schema import create_tables, open_tables
 from hamtarget.store.postgres.writing import PostgresWriting
@@ -55,9 +58,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FETCHED_ROWS = 4096
+# Queries of a batch whose hits are re-ranked first; later parts have as many as find about so many rows.
+_FIRST_RANKED = 64
+_RANKED_ROWS = 65_536
 # Traces of deleted items are kept for so many changes: who follows the store and is further behind reads all of it.
 _KEPT_CHANGES = 10_000
+_WANTED = """
+    FROM items i LEFT JOIN names n ON n.row = i.row
+    WHERE i.row = ANY($1::bigint[]) OR i.row = ANY(ARRAY(SELECT row FROM names WHERE name = ANY($2::bytea[])))
+"""
 # A sample of less than one item in so many is drawn from some pages of the table, which hold half as many times more.
 _PAGES_SHARE = 20
 
@@ -72,7 +81,7 @@ def create_in_database(text: str, settings: Settings, encoder: Encoder | None) -
     files = {} if encoder is None else _encoder_files(encoder)
     connections = Connections(address, read_only=False, asynchronous=False)
     try:
-        with translated(address), connections.one() as connection:
+        with connections.translated(), connections.one() as connection:
             create_tables(connection, address, settings, files)
     finally:
         connections.close()
@@ -109,7 +118,7 @@ class PostgresEngine:
         self._encoder_folder: str | None = None
         connections = Connections(self.address, read_only=read_only, asynchronous=False)
         try:
-            with translated(self.address), connections.one() as connection:
+            with connections.translated(), connections.one() as connection:
                 self.settings: Settings = open_tables(connection, self.address, read_only=read_only)
             if self.settings.durability == "os":
                 connections.close()
@@ -160,7 +169,7 @@ class PostgresEngine:
     @property
     def sequence(self) -> int:
         """Number of the last change."""
-        return int(self._read(lambda connection: connection.execute("SELECT sequence FROM state").fetchall())[0][0])
+        return int(self._read(lambda connection: only_row(connection, "SELECT sequence FROM state"))[0])
 
     @property
     def is_settled(self) -> bool:
@@ -187,23 +196,33 @@ class PostgresEngine:
     def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
-            return self._read(read_n_items)
+            return self._read(read_n_items, limits)
         condition, parameters = where(filter, 1)
         sql = f"SELECT count(*) FROM items WHERE {condition}"
-        return int(self._read(lambda connection: connection.execute(sql, parameters).fetchall())[0][0])
+
+        def count_passing(connection: Connection) -> int:
+            if limits is not None:
+                limits.take(rows=read_n_items(connection))
+            return int(only_row(connection, sql, parameters)[0])
+
+        return self._read(count_passing, limits)
 
     def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
-        rows = [id for id in ids if is_direct(id)]
-        names = [name_of(id) for id in ids if not is_direct(id)]
-        sql = f"""
-            SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE i.row = ANY($1::bigint[])
-            UNION ALL
-            SELECT {ITEM_COLUMNS} FROM names n JOIN items i ON i.row = n.row WHERE n.name = ANY($2::bytea[])
-        """
-        records = self._read(
-            lambda connection: connection.execute(sql, [integers(rows), names], binary=True).fetchall()
-        )
+        wanted = [
+            integers(id for id in ids if is_direct(id)),
+            [name_of(id) for id in ids if not is_direct(id)],
+        ]
+
+        def get_wanted(connection: Connection) -> list[tuple[Any, ...]]:
+            if limits is not None:
+                n_rows, n_bytes = only_row(
+                    connection, f"SELECT count(*), coalesce(sum({ITEM_SIZE}), 0) {_WANTED}", wanted
+                )
+                limits.take(rows=n_rows, bytes=int(n_bytes))
+            return connection.execute(f"SELECT {ITEM_COLUMNS} {_WANTED}", wanted, binary=True).fetchall()
+
+        records = self._read(get_wanted, limits) if limits is None else self._read_snapshot(get_wanted, limits)
         found = {item.id: item for item in (item_of(record, self.settings) for record in records)}
         return [found.get(id) for id in ids]
 
@@ -211,11 +230,12 @@ class PostgresEngine:
         """Yield all items that pass."""
         self.check_open()
         condition, parameters = where(filter or {}, 1)
-        sql = f"SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE {condition} ORDER BY i.row"
-        with translated(self.address), self._connections.own() as connection, snapshot(connection):
-            # A cursor of the server: the items need not fit into memory.
-            connection.execute(f"DECLARE scan NO SCROLL CURSOR FOR {sql}", parameters)
-            while block := connection.execute(f"FETCH {_FETCHED_ROWS} FROM scan", binary=True).fetchall():
+        with (
+            self._connections.translated(),
+            self._connections.own(limits) as connection,
+            snapshot(connection),
+        ):
+            for block in scan_blocks(connection, condition, parameters, limits):
                 for record in block:
                     self.check_open()
                     yield item_of(record, self.settings)
@@ -232,10 +252,10 @@ class PostgresEngine:
                 return
             try:
                 with self._connections.transaction() as connection:
-                    with translated(self.address):
-                        writing = self._writing = PostgresWriting(connection, self.address)
+                    with self._connections.translated():
+                        writing = self._writing = PostgresWriting(connection, self._connections)
                     yield writing
-                    with translated(self.address):
+                    with self._connections.translated():
                         writing.finish()
             finally:
                 self._writing = None
@@ -244,9 +264,7 @@ class PostgresEngine:
         """Return the hits of a request for one query."""
         is_plain = not filter and not request.rerank and not cost and request.logits is None
         if is_plain and request.radius < self.settings.substrings:
-            quickly = self._read(
-                lambda connection: self._finder.near_one(connection, request.codes[0], request.radius, request.limit)
-            )
+            quickly = self._read(lambda connection: self._finder.near_one(connection, request), request.limits)
             if quickly is not None:
                 return quickly
         return self.find_batch(request, filter, threads=1, cost=cost)[0]
@@ -254,63 +272,96 @@ class PostgresEngine:
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
         """Return the hits of a request for any number of queries."""
         check_count(threads, name="threads")
-        if request.logits is not None:
-            return self._probe(request, filter, cost=cost)
+        if not len(request.codes):
+            return self._new_index().find_batch(request, cost=cost)
+        if request.logits is None and not request.rerank and not cost:
+            quickly = self._read(
+                lambda connection: self._finder.find_at_once(connection, request, filter), request.limits
+            )
+            if quickly is not None:
+                return quickly.hits(len(request.codes), request.limit)
 
-        def find(connection: Connection) -> Found:
-            return self._finder.find(connection, request, filter, cost=cost)
+        def find(connection: Connection) -> BatchHits:
+            if request.logits is not None:
+                return self._probe(connection, request, filter, threads=threads)
+            if request.rerank:
+                return self._find_ranked(connection, request, filter, threads=threads, cost=cost)
+            return self._find_plain(connection, request, filter, threads=threads, cost=cost)
 
-        def find_with_rows(connection: Connection) -> tuple[Found, MultiIndex]:
-            found = find(connection)
-            rows = np.unique(found.rows).tolist()
-            return found, self._index_of(connection, f"row = ANY('{integers(rows)}'::bigint[])")
+        hits = self._read_snapshot(find, request.limits)
+        return hits if cost else hits.with_costs(None)
 
-        if request.rerank:
-            # What ranks the hits of an index ranks those of an index of nothing but the rows that were found.
-            found, index = self._read_snapshot(find_with_rows)
-            hits = index.find_batch(request, threads=threads, cost=cost).with_names(found.names)
-        else:
-            found = self._read_snapshot(find) if request.is_nearest or cost else self._read(find)
-            hits = found.hits(len(request.codes), request.limit)
-        if found.work is None:
-            return hits
-        comparisons = np.zeros(len(hits), dtype=np.int64) if hits.costs is None else hits.costs.comparisons
-        return hits.with_costs(Costs(found.work.buckets, found.work.candidates, comparisons))
+    def _find_plain(
+        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int, cost: bool
+    ) -> BatchHits:
+        found = self._finder.find(connection, request, filter, threads=threads, cost=cost)
+        hits = found.hits(len(request.codes), request.limit)
+        return hits if found.work is None else hits.with_costs(found.work.costs())
 
-    def _probe(self, request: Request, filter: Filter | None, *, cost: bool) -> BatchHits:
+    def _find_ranked(
+        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int, cost: bool
+    ) -> BatchHits:
+        """Return the hits of a search that re-ranks them.
+
+        What ranks the hits of an index ranks those of an index of nothing but the rows that were found. There is one
+        for some of the queries after others, because it holds the embeddings of all rows that these find.
+        """
+        parts: list[BatchHits] = []
+        ids: dict[int, Id] = {}
+        start, size = 0, _FIRST_RANKED
+        while start < len(request.codes):
+            part = request.part(start, start + size)
+            found = self._finder.find(connection, part, filter, threads=threads, cost=cost)
+            rows = np.unique(found.rows)
+            index = self._index_of(connection, f"row = ANY('{integers(rows.tolist())}'::bigint[])", request.limits)
+            hits = index.find_batch(part._replace(limits=None), threads=threads, cost=cost)
+            if found.work is not None and hits.costs is not None:
+                hits = hits.with_costs(found.work.costs(hits.costs.comparisons))
+            parts.append(hits)
+            ids.update(found.ids)
+            start += size
+            size = max(1, min(4 * size, size * _RANKED_ROWS // max(1, len(rows))))
+        hits = join_hits(parts)
+        return hits.with_names(partial(id_array, ids)) if ids else hits
+
+    def _probe(self, connection: Connection, request: Request, filter: Filter | None, *, threads: int) -> BatchHits:
         """Return the hits of a probe for any number of queries."""
-
-        def probe_all(connection: Connection) -> BatchHits:
-            if not len(request.codes):
-                return self._new_index().find_batch(request, cost=cost)
-            n_items = read_n_items(connection)
-            parts = [
+        n_items = read_n_items(connection)
+        if request.budget >= n_items and not request.rerank:
+            # So much finds exactly what a search does.
+            exact = request._replace(logits=None, budget=0)
+            return self._find_plain(connection, exact, filter, threads=threads, cost=True)
+        hits = join_hits(
+            [
                 self._probe_one(connection, request.part(number, number + 1), filter, n_items)
                 for number in range(len(request.codes))
             ]
-            hits = join_hits(parts)
-            named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
-            return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
-
-        hits = self._read_snapshot(probe_all)
-        return hits if cost else hits.with_costs(None)
+        )
+        named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
+        return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
 
     def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> BatchHits:
         """Return the hits of one query among the rows that its budget leads to, ranked by an index of these."""
+        limits = request.limits
         if request.budget >= n_items:
-            # So much finds exactly what a search does.
-            found = self._finder.find(connection, request._replace(logits=None), None, cost=True)
+            exact = request._replace(logits=None, budget=0, limit=None, limits=limits and limits.without_hits())
+            found = self._finder.find(connection, exact, filter, threads=1, cost=True)
             probed = Probed(np.unique(found.rows), *found.total_work())
         else:
             probed = probe(connection, self.settings, request, n_items)
+        if limits is not None:
+            limits.take(rows=probed.candidates)
         condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
         if filter:
             passing, parameters = where(filter, 1)
             rows = connection.execute(f"SELECT row FROM items WHERE {condition} AND {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
-        index = self._index_of(connection, condition)
-        hits = index.find_batch(request._replace(budget=max(request.budget, len(index))), cost=True)
+        index = self._index_of(connection, condition, limits)
+        alone = request._replace(budget=max(request.budget, len(index)), limits=None)
+        hits = index.find_batch(alone, cost=True)
         comparisons = np.zeros(1, dtype=np.int64) if hits.costs is None else hits.costs.comparisons
+        if limits is not None:
+            limits.take(hits=max(len(hits.rows), int(comparisons[0])))
         return hits.with_costs(Costs(np.array([probed.buckets]), np.array([probed.candidates]), comparisons))
 
     def sample_codes(self, n: int, seed: int) -> Codes:
@@ -340,7 +391,7 @@ class PostgresEngine:
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
-        index = self._read_snapshot(self._index_of)
+        index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
         for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress, limits=limits):
             ids = self._ids_of(np.concatenate((a, b)))
             for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
@@ -351,7 +402,7 @@ class PostgresEngine:
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
-        index = self._read_snapshot(self._index_of)
+        index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
         groups = close_groups(index, radius, threads=threads, progress=progress, limits=limits)
         if not groups:
             return []
@@ -364,12 +415,12 @@ class PostgresEngine:
         self._check_writable()
         with self._write_lock:
             self._check_between_transactions("compact")
-            with self._connections.transaction() as connection, translated(self.address):
-                (sequence,) = connection.execute("SELECT sequence FROM state FOR UPDATE").fetchall()[0]
+            with self._connections.transaction() as connection, self._connections.translated():
+                (sequence,) = only_row(connection, "SELECT sequence FROM state FOR UPDATE")
                 forgotten = max(0, sequence - _KEPT_CHANGES)
                 connection.execute("DELETE FROM deleted WHERE changed <= $1", [forgotten])
                 connection.execute("UPDATE state SET forgotten = greatest(forgotten, $1::bigint)", [forgotten])
-            with translated(self.address), self._connections.own() as connection:
+            with self._connections.translated(), self._connections.own() as connection:
                 for table in ("items", "names", "deleted", "state"):
                     connection.execute(f"VACUUM (ANALYZE) {table}")
 
@@ -398,10 +449,14 @@ class PostgresEngine:
         kept = self.settings
         return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
 
-    def _index_of(self, connection: Connection, condition: str = "TRUE") -> MultiIndex:
+    def _index_of(
+        self, connection: Connection, condition: str = "TRUE", limits: _native.Limits | None = None
+    ) -> MultiIndex:
         """Return an index of all rows, or of those that meet a condition."""
         index = self._new_index()
         for put in copy_out(connection, self.settings, condition):
+            if limits is not None and put.embeddings is not None:
+                limits.take(bytes=put.embeddings.nbytes)
             index.add(put.rows, put.codes, put.embeddings)
         return index
 
@@ -414,16 +469,16 @@ class PostgresEngine:
             found.update(self._read(lambda connection: find_names(connection, named)))
         return found
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
+    def _read(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
         self.check_open()
-        return self._connections.read(work)
+        return self._connections.read(work, limits)
 
-    def _read_snapshot(self, work: Callable[[Connection], T]) -> T:
+    def _read_snapshot(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
         def in_snapshot(connection: Connection) -> T:
             with snapshot(connection):
                 return work(connection)
 
-        return self._read(in_snapshot)
+        return self._read(in_snapshot, limits)
 
     def _check_writable(self) -> None:
         self.check_open()

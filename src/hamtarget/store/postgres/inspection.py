@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hamtarget.errors import CorruptFileError
 from hamtarget.progress import Progress
 from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
+from hamtarget.store.postgres.rows import only_row
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
@@ -33,9 +33,7 @@ def measure(connection: Connection, settings: Settings) -> StoreStats:
     sizes = ", ".join(f"coalesce(pg_total_relation_size(to_regclass('{table}')), 0)" for table in _TABLES)
     indexes = [f"to_regclass('items_by_substring_{number}')" for number in range(settings.substrings)]
     index_bytes = " + ".join(f"coalesce(pg_relation_size({index}), 0)" for index in indexes)
-    found = connection.execute(f"SELECT n_items, sequence, {index_bytes}, {sizes} FROM state").fetchone()
-    if found is None:
-        raise CorruptFileError("the store has no state; restore the database from a copy")
+    found = only_row(connection, f"SELECT n_items, sequence, {index_bytes}, {sizes} FROM state")
     return StoreStats(
         items=found[0],
         sequence=found[1],
@@ -50,7 +48,7 @@ def measure(connection: Connection, settings: Settings) -> StoreStats:
 def inspect(connection: Connection, settings: Settings, *, progress: Progress | None) -> StoreReport:
     """Check the tables that the connection's transaction sees, and report what is wrong."""
     problems: list[str] = []
-    n_items, said = connection.execute("SELECT (SELECT count(*) FROM items), n_items FROM state").fetchall()[0]
+    n_items, said = only_row(connection, "SELECT (SELECT count(*) FROM items), n_items FROM state")
     if n_items != said:
         problems.append(f"there are {n_items:,} items; the state says {said:,}")
     for problem, sql in _CHECKS.items():

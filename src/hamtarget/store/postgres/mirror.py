@@ -27,8 +27,8 @@ from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.live import Change, DeleteRows, LiveIndex
 from hamtarget.store.names import Names
 from hamtarget.store.postgres.address import parse_address
-from hamtarget.store.postgres.connections import Connections, snapshot, translated
-from hamtarget.store.postgres.rows import copy_out, find_names
+from hamtarget.store.postgres.connections import Connections, snapshot
+from hamtarget.store.postgres.rows import copy_out, find_names, only_row
 from hamtarget.store.postgres.schema import open_tables
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Mirror:
         self._unusable = ""
         self._connections = Connections(self._address, read_only=True, asynchronous=False)
         try:
-            with translated(self._address), self._connections.one() as connection:
+            with self._connections.translated(), self._connections.one() as connection:
                 self._settings = open_tables(connection, self._address, read_only=True)
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
             kept = self._settings
@@ -270,7 +270,7 @@ class Mirror:
     def _named(self, hits: BatchHits) -> BatchHits | None:
         if not self._live.has_names:
             return hits
-        with translated(self._address):
+        with self._connections.translated():
             return self._names.name(hits)
 
     def _look(self) -> None:
@@ -289,7 +289,7 @@ class Mirror:
     def _follow(self, connection: Connection) -> None:
         """Bring the index to the last change of the database."""
         live = self._live
-        (sequence,) = connection.execute("SELECT sequence FROM state", prepare=True).fetchall()[0]
+        (sequence,) = only_row(connection, "SELECT sequence FROM state")
         if sequence == live.sequence and not live.version & 1:
             return
         with live.lock, snapshot(connection):
@@ -335,5 +335,5 @@ class Mirror:
 
 
 def _state(connection: Connection) -> tuple[int, int, int]:
-    sequence, forgotten, n_items = connection.execute("SELECT sequence, forgotten, n_items FROM state").fetchall()[0]
+    sequence, forgotten, n_items = only_row(connection, "SELECT sequence, forgotten, n_items FROM state")
     return sequence, forgotten, n_items

@@ -12,11 +12,12 @@ from weakref import WeakSet
 
 from hamtarget.codes import Codes
 from hamtarget.store.postgres.connections import load_psycopg
+from hamtarget.store.postgres.limited import LOOK_SECONDS, Watch
 from hamtarget.store.postgres.rows import bit_value
 from hamtarget.store.postgres.statements import one_sql
 
 if TYPE_CHECKING:
-    from psycopg.pq.abc import PGconn, PGresult
+    from psycopg.pq.abc import PGresult
 
     from hamtarget.store.postgres.connections import Connection
 
@@ -27,19 +28,22 @@ Near = tuple[int, int, bytes | None]
 _BIT = 1560
 # SQLSTATE of a wait for a lock that was given up.
 _LOCKED = b"55P03"
+# SQLSTATE of a prepared statement that is not there.
+_NOT_PREPARED = b"26000"
 _integer = struct.Struct(">q").unpack
 
 
 class OneCodeSearch:
     """A search for everything within one radius of a code."""
 
-    def __init__(self, n_bits: int, substrings: int, radius: int, *, has_names: bool) -> None:
+    def __init__(self, n_bits: int, substrings: int, radius: int, *, most: int, has_names: bool) -> None:
         """Prepare a search that connections of one store will make; the radius is below the number of substrings.
 
         Args:
             n_bits: bits of a code.
             substrings: that the store has.
             radius: to be looked within.
+            most: rows that are returned at most; any, if there are more.
             has_names: if True, names are read with the rows.
         """
         psycopg = load_psycopg()
@@ -51,7 +55,7 @@ class OneCodeSearch:
         self._binary = psycopg.pq.Format.BINARY
         self._has_names = has_names
         self._name = f"hamtarget_{radius}{'_named' if has_names else ''}".encode()
-        self._sql = one_sql(n_bits, substrings, radius, has_names=has_names).encode()
+        self._sql = one_sql(n_bits, substrings, radius, most=most, has_names=has_names).encode()
         self._ready: WeakSet[Connection] = WeakSet()
 
     def near(self, connection: Connection, code: Codes) -> list[Near] | None:
@@ -63,9 +67,16 @@ class OneCodeSearch:
 
         Raises:
             psycopg.Error: it waited for a table until it gave up; a cursor would wait as long again.
+            LimitError: the time was over before, or the work was cancelled.
         """
+        if connection.limits is not None:
+            connection.limits.check()
         try:
             result = self._ask(connection, bit_value(code))
+            if result is not None and result.error_field(self._state) == _NOT_PREPARED:
+                # psycopg forgets all statements after a transaction that failed.
+                self._ready.discard(connection)
+                result = self._ask(connection, bit_value(code))
         except self._error:
             return None
         if result is None or result.status != self._answered:
@@ -89,22 +100,31 @@ class OneCodeSearch:
         pgconn = connection.pgconn
         if connection not in self._ready:
             pgconn.send_prepare(self._name, self._sql, [_BIT])
-            prepared = _answer(pgconn)
+            prepared = _answer(connection)
             if prepared is None or prepared.status != self._prepared_now:
                 return None
             self._ready.add(connection)
         pgconn.send_query_prepared(self._name, [code], [self._binary], self._binary)
-        return _answer(pgconn)
+        return _answer(connection)
 
 
-def _answer(pgconn: PGconn) -> PGresult | None:
-    """Return what the server answers; unlike those of libpq, this wait can be interrupted."""
+def _answer(connection: Connection) -> PGresult | None:
+    """Return what the server answers; unlike those of libpq, this wait can be interrupted, and ends with the limits.
+
+    Raises:
+        LimitError: the time was over before, or the work was cancelled.
+    """
+    pgconn = connection.pgconn
+    watch = None if connection.limits is None else Watch(connection, connection.limits)
     if not pgconn.flush():
         waiting = select.poll()
         waiting.register(pgconn.socket, select.POLLIN)
-        waiting.poll()
+        while not waiting.poll(None if watch is None else 1000 * LOOK_SECONDS) and watch is not None:
+            watch.look()
     result = pgconn.get_result()
     # Each answer ends with nothing.
     while pgconn.get_result() is not None:
         pass
+    if watch is not None:
+        watch.end()
     return result

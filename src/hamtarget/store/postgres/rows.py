@@ -15,6 +15,7 @@ from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.limits import Limits
 from hamtarget.store.batches import Batch
 from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.live import PutRows
@@ -33,6 +34,8 @@ _LENGTH = struct.Struct(">i")
 _NULL = _LENGTH.pack(-1)
 _JSONB_VERSION = b"\x01"
 _ROWS_AT_ONCE = 65_536
+_FETCHED_ROWS = 4096
+_BYTES_AT_ONCE = 16 << 20
 # No text in UTF-8 begins with it: what follows are the digits of an integer id that is not its own row number.
 _INTEGER_NAME = b"\xff"
 
@@ -197,6 +200,62 @@ def _not_as_set() -> CorruptFileError:
 
 ITEM_COLUMNS = "i.row, n.name, i.code, i.embedding, i.payload::text"
 ITEM_TABLES = "items i LEFT JOIN names n ON n.row = i.row"
+ITEM_SIZE = "coalesce(octet_length(i.embedding), 0) + coalesce(octet_length(i.payload::text), 0)"
+"""Bytes of an item's embedding and payload."""
+
+
+def only_row(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Return the row of a statement that has one, such as that of the state.
+
+    Raises:
+        CorruptFileError: it has none.
+    """
+    found = connection.execute(sql, parameters, prepare=True).fetchone()
+    if found is None:
+        raise CorruptFileError("the store has no state; restore the database from a copy")
+    return found
+
+
+def scan_blocks(
+    connection: Connection, condition: str, parameters: Sequence[Any], limits: Limits | None
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield `ITEM_COLUMNS` of all items that meet a condition, by row, in blocks.
+
+    With limits, the sizes of items are read and counted before the items.
+
+    Args:
+        connection: in a transaction.
+        condition: of SQL.
+        parameters: of the condition.
+        limits: bounds on what is read.
+
+    Raises:
+        LimitError: it is more than allowed.
+    """
+    # A cursor of the server: the items need not fit into memory.
+    columns = ITEM_COLUMNS if limits is None else f"i.row, {ITEM_SIZE}"
+    sql = f"SELECT {columns} FROM {ITEM_TABLES} WHERE {condition} ORDER BY i.row"
+    connection.execute(f"DECLARE scan NO SCROLL CURSOR FOR {sql}", parameters)
+    while block := connection.execute(f"FETCH {_FETCHED_ROWS} FROM scan", binary=True).fetchall():
+        if limits is None:
+            yield block
+            continue
+        rows: list[int] = []
+        n_bytes = 0
+        for row, size in block:
+            limits.take(rows=1, bytes=size)
+            rows.append(row)
+            n_bytes += size
+            if n_bytes >= _BYTES_AT_ONCE:
+                yield _items(connection, rows)
+                rows, n_bytes = [], 0
+        if rows:
+            yield _items(connection, rows)
+
+
+def _items(connection: Connection, rows: Sequence[int]) -> list[tuple[Any, ...]]:
+    sql = f"SELECT {ITEM_COLUMNS} FROM {ITEM_TABLES} WHERE i.row = ANY($1::bigint[]) ORDER BY i.row"
+    return connection.execute(sql, [integers(rows)], binary=True).fetchall()
 
 
 def item_of(record: Sequence[Any], settings: Settings) -> Item:
@@ -217,6 +276,18 @@ def code_of(value: bytes, n_bits: int) -> Codes:
     code: Codes = _REVERSED[np.frombuffer(value, np.uint8, offset=4)]
     code.flags.writeable = False
     return code
+
+
+def codes_of(values: bytes, n_bits: int) -> Codes:
+    """Return the codes that values of type bit are, one after another, as PostgreSQL sends them."""
+    layout = np.dtype([("n_bits", ">i4"), ("code", "u1", (n_bits // 8,))])
+    if len(values) % layout.itemsize:
+        raise _not_as_set()
+    found = np.frombuffer(values, layout)
+    if (found["n_bits"] != n_bits).any():
+        raise _not_as_set()
+    codes: Codes = _REVERSED[found["code"]]
+    return codes
 
 
 def _embedding_of(value: bytes | None, kind: Embeddings | None) -> NDArray[Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hamtarget.codes import substring_bounds
-from hamtarget.errors import FileError, UnsupportedFileError
+from hamtarget.errors import FileError, PrivilegeError, UnsupportedFileError
 from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.address import Address
 from hamtarget.store.settings import Settings, settings_of
@@ -95,6 +95,7 @@ def create_tables(connection: Connection, address: Address, settings: Settings, 
 
     Raises:
         FileError: the schema has tables already.
+        PrivilegeError: the user may not make any there.
         UnsupportedFileError: the server is too old, or not in UTF-8.
     """
     version = connection.info.server_version // 10_000
@@ -107,9 +108,16 @@ def create_tables(connection: Connection, address: Address, settings: Settings, 
         connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
         if _has_relations(connection, address.schema):
             raise FileError(f"{address} is there and is not an empty schema; choose another, or Store.open it")
-        exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = $1", [address.schema]).fetchone()
-        if exists is None:
+        rights = "has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE')"
+        found = connection.execute(f"SELECT {rights} FROM pg_namespace WHERE nspname = $1", [address.schema]).fetchone()
+        if found is None:
             connection.execute(f"CREATE SCHEMA {address.quoted_schema}")
+        elif not found[0]:
+            # The tables would be temporary ones.
+            raise PrivilegeError(
+                f"{address}: this user may not make tables in the schema {address.schema!r}; let its owner GRANT "
+                "USAGE, CREATE on it"
+            )
         connection.execute(
             "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )

@@ -18,6 +18,10 @@ from hamtarget.store.postgres.schema import substring_of, substring_type
 
 # A look-up takes about as long as reading so many rows in order.
 _LOOK_UP_COST = 8
+# Sending all rows takes the server as long as comparing them with so many queries.
+FEW_QUERIES = 8
+# While the server compares a row with one query, so many are compared where it was sent to.
+_COMPARED_HERE = 50
 
 _NAMES = "LEFT JOIN names m ON m.row = h.row"
 
@@ -44,9 +48,13 @@ def look_ups(n_bits: int, substrings: int, radius: int) -> int:
     )
 
 
-def is_scan_faster(n_bits: int, substrings: int, radius: int, n_items: int) -> bool:
-    """Return True if reading every row takes no longer than the look-ups."""
-    return look_ups(n_bits, substrings, radius) * _LOOK_UP_COST >= n_items
+def is_scan_faster(n_bits: int, substrings: int, radius: int, n_items: int, n_queries: int) -> bool:
+    """Return True if reading every row takes no longer than the look-ups of all queries.
+
+    Up to `FEW_QUERIES`, the server compares all rows with each. More are compared where they are asked for.
+    """
+    readings = min(n_queries, FEW_QUERIES + n_queries / _COMPARED_HERE)
+    return n_queries * look_ups(n_bits, substrings, radius) * _LOOK_UP_COST >= readings * n_items
 
 
 def flips_of(n_bits: int, substrings: int, radius: int) -> list[str]:
@@ -78,12 +86,12 @@ def flips_as_array(masks: Sequence[int], length: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def one_sql(n_bits: int, substrings: int, radius: int, *, has_names: bool) -> str:
+def one_sql(n_bits: int, substrings: int, radius: int, *, most: int, has_names: bool) -> str:
     """Return SQL for columns row, distance and perhaps name of the rows near one code, which is $1.
 
-    For a radius below the number of substrings: none is looked up with flipped bits.
+    For a radius below the number of substrings: none is looked up with flipped bits. At most `most` rows.
     """
-    hits = _look_ups("$1", n_bits, substrings, radius)
+    hits = _look_ups("$1", n_bits, substrings, radius, first=2) + f" LIMIT {most}"
     if not has_names:
         return hits
     return f"SELECT h.row, h.distance, m.name FROM ({hits}) h {_NAMES}"
@@ -91,28 +99,43 @@ def one_sql(n_bits: int, substrings: int, radius: int, *, has_names: bool) -> st
 
 @lru_cache(maxsize=256)
 def radius_sql(
-    n_bits: int, substrings: int, radius: int, *, by_scan: bool, condition: str | None, has_names: bool
+    n_bits: int, substrings: int, radius: int, *, by_scan: bool, condition: str | None, has_names: bool, is_sorted: bool
 ) -> str:
     """Return SQL for columns n (number of the query, from 1), and of its hits: rows, distances and perhaps names.
 
-    Rows and distances are bytes, 8 of each hit, or NULL. Parameters: $1 the array of the queries' codes, then
-    `flips_of`, unless every row is read, then those of the condition on `fields`.
+    Rows and distances are bytes, 8 of each hit, or NULL. Parameters: $1 the array of the queries' codes, $2 most hits
+    of each query, which are its nearest if they are sorted, then `flips_of`, unless every row is read, then those of
+    the condition on `fields`.
     """
     if by_scan:
-        # In this form all queries are compared with a row once it is read.
         hits = f"""
-            SELECT q.n, i.row, bit_count(i.code # q.code) AS distance
-            FROM {_queries(n_bits)} JOIN items i ON bit_count(i.code # q.code) <= {radius}
+            SELECT i.row, bit_count(i.code # q.code) AS distance FROM items i
+            WHERE bit_count(i.code # q.code) <= {radius} AND {condition or "TRUE"}
         """
-        return f"SELECT h.n, {_packed(_passing(hits, condition), has_names)} GROUP BY h.n"
-    return _for_each_query(n_bits, _passing(_look_ups("q.code", n_bits, substrings, radius), condition), has_names)
+    else:
+        hits = _passing(_look_ups("q.code", n_bits, substrings, radius, first=3), condition)
+    hits = f"SELECT l.* FROM ({hits}) l {'ORDER BY l.distance, l.row' if is_sorted else ''} LIMIT $2::bigint"
+    packed = _packed(hits, has_names)
+    return f"SELECT q.n, p.* FROM {_queries(n_bits)} CROSS JOIN LATERAL (SELECT {packed}) p"
+
+
+@lru_cache(maxsize=256)
+def block_sql(condition: str | None) -> str:
+    """Return SQL for columns last row, rows and codes of a block of items in the order of rows, as bytes or NULL.
+
+    Parameters: $1 the first row that may be in it, $2 most rows, then those of the condition on `fields`.
+    """
+    rows = (
+        f"SELECT row, code FROM items WHERE row >= $1::bigint AND {condition or 'TRUE'} ORDER BY row LIMIT $2::bigint"
+    )
+    return f"SELECT max(row), string_agg(int8send(row), ''), string_agg(bit_send(code), '') FROM ({rows}) b"
 
 
 @lru_cache(maxsize=256)
 def count_sql(n_bits: int, substrings: int, radius: int) -> str:
     """Return SQL for columns n (number of the query, from 1), and rows that its look-ups lead to, per substring.
 
-    Parameters: as those of `radius_sql` without a condition.
+    Parameters: $1 the array of the queries' codes, then `flips_of`.
     """
     counts = []
     n_parameters = 1
@@ -128,19 +151,6 @@ def count_sql(n_bits: int, substrings: int, radius: int) -> str:
     return f"SELECT q.n, {' + '.join(counts)} FROM {_queries(n_bits)}"
 
 
-@lru_cache(maxsize=256)
-def nearest_sql(n_bits: int, *, condition: str | None, has_names: bool) -> str:
-    """Return SQL for the same columns of the nearest rows, by reading all rows.
-
-    Parameters: $1 codes of the queries, $2 how many rows for each, then those of the condition.
-    """
-    hits = f"""
-        SELECT i.row, bit_count(i.code # q.code) AS distance FROM items i WHERE {condition or "TRUE"}
-        ORDER BY 2, 1 LIMIT $2::bigint
-    """
-    return _for_each_query(n_bits, hits, has_names)
-
-
 def _queries(n_bits: int) -> str:
     # What unnest gives is packed, and would be unpacked for every row that it is compared with; what an operator gives
     # is not. OFFSET 0 keeps the planner from putting the operator there as well.
@@ -148,11 +158,11 @@ def _queries(n_bits: int) -> str:
     return f"(SELECT code | code AS code, n FROM {unnested} OFFSET 0) q"
 
 
-def _look_ups(code: str, n_bits: int, substrings: int, radius: int) -> str:
-    """Return SQL for rows and distances of what is near a code; arrays of flips are parameters from $2 on."""
+def _look_ups(code: str, n_bits: int, substrings: int, radius: int, *, first: int) -> str:
+    """Return SQL for rows and distances of what is near a code; arrays of flips are parameters from $`first` on."""
     branches = []
     before: list[str] = []
-    n_parameters = 1
+    n_parameters = first - 1
     for number, ((start, stop), share) in enumerate(
         zip(substring_bounds(n_bits, substrings), shares_of(radius, substrings), strict=False)
     ):
@@ -175,10 +185,6 @@ def _passing(hits: str, condition: str | None) -> str:
     if condition is None:
         return hits
     return f"SELECT h.* FROM ({hits}) h JOIN items p ON p.row = h.row WHERE {condition}"
-
-
-def _for_each_query(n_bits: int, hits: str, has_names: bool) -> str:
-    return f"SELECT q.n, p.* FROM {_queries(n_bits)} CROSS JOIN LATERAL (SELECT {_packed(hits, has_names)}) p"
 
 
 def _packed(hits: str, has_names: bool) -> str:

@@ -7,16 +7,13 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
 from hamtarget.store.batches import Batch
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
-from hamtarget.store.postgres.address import Address
-from hamtarget.store.postgres.connections import translated
-from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of
+from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of, only_row
 
 if TYPE_CHECKING:
-    from hamtarget.store.postgres.connections import Connection
+    from hamtarget.store.postgres.connections import Connection, Connections
 
 
 class PostgresWriting:
@@ -26,13 +23,11 @@ class PostgresWriting:
     in the order in which others see them: who has read up to a number has missed nothing before it.
     """
 
-    def __init__(self, connection: Connection, address: Address) -> None:
-        """Take over a transaction that has just begun on the connection."""
+    def __init__(self, connection: Connection, connections: Connections) -> None:
+        """Take over a transaction that has just begun on one of the connections."""
         self._connection = connection
-        self._address = address
-        found = connection.execute("SELECT sequence, next_row, n_items FROM state FOR UPDATE").fetchone()
-        if found is None:
-            raise CorruptFileError(f"{address}: the store has no state; restore the database from a copy")
+        self._connections = connections
+        found = only_row(connection, "SELECT sequence, next_row, n_items FROM state FOR UPDATE")
         self._sequence, self._next_row, self._n_items = found[0] + 1, found[1], found[2]
         self._has_changes = False
 
@@ -40,16 +35,16 @@ class PostgresWriting:
     def part(self) -> Iterator[None]:
         """Begin a part of the transaction: if anything is raised in it, that part is undone, and the rest stays."""
         before = self._next_row, self._n_items, self._has_changes
-        with translated(self._address):
+        with self._connections.translated():
             self._connection.execute("SAVEPOINT part")
         try:
             yield
-            with translated(self._address):
+            with self._connections.translated():
                 self._connection.execute("RELEASE part")
         except BaseException:
             self._next_row, self._n_items, self._has_changes = before
             if not self._connection.closed:
-                with translated(self._address):
+                with self._connections.translated():
                     self._connection.execute("ROLLBACK TO part")
                     self._connection.execute("RELEASE part")
             raise
@@ -59,7 +54,7 @@ class PostgresWriting:
         batch = batch.without_repeats()
         if not batch.ids:
             return
-        with translated(self._address):
+        with self._connections.translated():
             known = self._find_rows(batch.ids)
             fresh = dict(zip((id for id in batch.ids if id not in known), count(self._next_row), strict=False))
             self._next_row += len(fresh)
@@ -75,7 +70,7 @@ class PostgresWriting:
 
     def delete(self, ids: list[Id]) -> int:
         """Delete these ids, and return how many of them were there."""
-        with translated(self._address):
+        with self._connections.translated():
             rows = list(self._find_rows(ids).values())
             found = self._connection.execute(
                 "DELETE FROM items WHERE row = ANY($1::bigint[]) RETURNING row", [integers(rows)]
