@@ -110,7 +110,7 @@ def test_kinds_in_rules_are_kinds_of_the_service():
     """A rule that waits for a kind which no line of the service makes would never fire."""
     package = importlib.resources.files("hamtarget.serve")
     source = "".join(path.read_text() for path in package.iterdir() if path.name.endswith(".py"))
-    made = set(re.findall(r'Problem\(\s*\d+,\s*"(\w+)"', source))
+    made = set(re.findall(r'Problem\(\s*[\w.]+,\s*"(\w+)"', source))
     assert {"token", "role", "storage", "busy"} <= made
     for rule in alert_rules():
         for pattern in re.findall(r'kind=~?"([^"]*)"', rule["expr"]):

@@ -163,6 +163,16 @@ def test_a_writable_service_needs_a_token_or_a_word():
     assert ServiceSettings().cautions == []
 
 
+def test_a_service_that_is_not_writable_takes_no_changes_whatever_the_store_allows(tmp_path):
+    store = codes_store(tmp_path / "store")
+    assert not store.read_only
+    with service(store) as call:
+        for method, place, body in (("PUT", "/v1/items", ITEM), ("DELETE", "/v1/items/kept", None)):
+            answer = call(method, place, body)
+            assert (answer.status, answer.kind) == (403, "read_only")
+        assert call("GET", "/v1/items/kept").status == 200
+
+
 def test_the_command_says_both_ways(tmp_path, monkeypatch):
     monkeypatch.delenv("HAMTARGET_TOKEN", raising=False)
     codes_store(tmp_path / "store").close()
