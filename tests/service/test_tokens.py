@@ -105,16 +105,18 @@ def test_roles_allow_what_they_say(tmp_path, path):
 
 @pytest.mark.parametrize(
     "place",
-    ["/v1/items/kept", "/v1/items/%6bept", "/v1/items/kept?kind=string", "/v1/items//kept", "/v1/./items/kept"],
+    ["/v1/items/kept", "/v1/items/%6bept", "/v1/items/kept?kind=string", "/v1/items//kept", "/v1/./items/kept"]
+    + ["/v1/%69tems/kept", "/v1/items%2Fkept", "/v1/items/", "/v1/items%2F", "//v1/items/kept"],
 )
 @pytest.mark.parametrize("method", ["DELETE", "delete", "PUT", "PATCH", "POST"])
-def test_a_reader_finds_no_other_way_to_change_things(tmp_path_factory, place, method, reader):
+def test_a_reader_finds_no_other_way_to_change_things(place, method, reader):
     call, token = reader
     answer = call.raw(
         f"{method} {place} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
         "X-HTTP-Method-Override: DELETE\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
     )
-    assert int(answer[9:12]) in (400, 403, 404, 405)
+    # Or it is sent to the path that it means, which refuses it.
+    assert int(answer[9:12]) in (307, 400, 403, 404, 405)
     assert call("GET", "/v1/items/kept", headers=bearer(token)).status == 200
 
 
