@@ -110,7 +110,7 @@ def test_kinds_in_rules_are_kinds_of_the_service():
     """A rule that waits for a kind which no line of the service makes would never fire."""
     package = importlib.resources.files("hamtarget.serve")
     source = "".join(path.read_text() for path in package.iterdir() if path.name.endswith(".py"))
-    made = set(re.findall(r'Problem\(\s*\d+,\s*"(\w+)"', source))
+    made = set(re.findall(r'Problem\(\s*[\w.]+,\s*"(\w+)"', source))
     assert {"token", "role", "storage", "busy"} <= made
     for rule in alert_rules():
         for pattern in re.findall(r'kind=~?"([^"]*)"', rule["expr"]):
@@ -230,15 +230,19 @@ def test_requests_that_are_cancelled_count(tmp_path, monkeypatch):
     real = type(store).search_batch
 
     def slow(self, *arguments, **options):
-        time.sleep(0.6)
+        time.sleep(1.5)
         return real(self, *arguments, **options)
 
-    with service(store, deadline=0.2) as call:
+    with service(store, deadline=0.5) as call:
         monkeypatch.setattr(type(store), "search_batch", slow)
         assert call.post("/v1/search", {"code": "00" * 8}).status == 504
-        found = samples(call("GET", "/metrics").body)
-    assert found["hamtarget_cancelled_total", "deadline"] == 1
-    assert found["hamtarget_errors_total", "deadline"] == 1
+        # The deadline holds for this, too, however busy the machine is.
+        end = time.monotonic() + 30
+        while (answer := call("GET", "/metrics")).status != 200:
+            assert time.monotonic() < end
+        found = samples(answer.body)
+    assert found["hamtarget_cancelled_total", "deadline"] >= 1
+    assert found["hamtarget_errors_total", "deadline"] == found["hamtarget_cancelled_total", "deadline"]
 
 
 def test_the_machine_is_read(tmp_path):

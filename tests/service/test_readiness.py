@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from services import N_BITS, service
 
-from hamtarget.errors import InputError, ServerError, WriteError
+from hamtarget.errors import ServerError, WriteError
+from hamtarget.serve import ServiceSettings
 from hamtarget.serve import readiness as readiness_module
 from hamtarget.serve.app import create_app
 from hamtarget.serve.readiness import Readiness
@@ -67,12 +68,13 @@ def test_a_failed_write_is_told_until_one_succeeds(store, fast, monkeypatch):
         assert call("GET", "/readyz").status == 200
 
 
-def test_a_failed_write_is_forgotten_after_a_while(store, monkeypatch):
+def test_a_failed_write_is_forgotten_after_a_while(store):
     now = [0.0]
-    readiness = Readiness(store, reserve=1, is_taking=lambda: True, clock=lambda: now[0])
-    readiness.note(InputError("not the disk"))
-    assert asyncio.run(readiness.reason()) is None
-    readiness.note(WriteError("the disk is full"))
+    readiness = Readiness(store, ServiceSettings(), is_taking=lambda: True, clock=lambda: now[0])
+    for status in (200, 422, 500, 503):
+        readiness.note(status)
+        assert asyncio.run(readiness.reason()) is None
+    readiness.note(507)
     assert "could not be written" in asyncio.run(readiness.reason())
     now[0] = 31.0
     assert asyncio.run(readiness.reason()) is None
@@ -102,7 +104,7 @@ def test_a_removed_folder_is_not_ready(store, tmp_path, fast):
 
 def test_starting_and_ending_are_not_ready(store):
     taking = [False]
-    readiness = Readiness(store, reserve=1, is_taking=lambda: taking[0])
+    readiness = Readiness(store, ServiceSettings(), is_taking=lambda: taking[0])
     assert "starting or ending" in asyncio.run(readiness.reason())
     taking[0] = True
     assert asyncio.run(readiness.reason()) is None

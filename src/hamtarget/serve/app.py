@@ -61,7 +61,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
     access_log.open()
     service = Service(store, settings)
     instruments = Instruments(store, service.meters, service.memory)
-    readiness = Readiness(store, reserve=settings.disk_reserve_bytes, is_taking=lambda: service.is_ready)
+    readiness = Readiness(store, settings, is_taking=lambda: service.is_ready)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -109,7 +109,6 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         return refuse(request, error)
 
     async def on_library_error(request: Request, error: Any) -> Response:
-        readiness.note(error)
         problem = problem_of(error)
         if problem.status == 500:
             # Its text is not for the client: the guard logs it and answers 500.
@@ -144,6 +143,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         memory=service.memory,
         tokens=tokens,
         access_log=access_log,
+        readiness=readiness,
     )
     if settings.trusted_proxies:
         # The guard then takes the proxy's word for the client's address.

@@ -17,10 +17,12 @@ from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
 from hamtarget.serve.meters import Meters
 from hamtarget.serve.passing import CLIENT_HEADER
 from hamtarget.serve.problems import Problem
+from hamtarget.serve.readiness import Readiness
 from hamtarget.serve.request_facts import RequestFacts, put_facts
 from hamtarget.serve.roles import ITEMS_PATH, allows, is_open, needed_role
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.token_ring import TokenRing
+from hamtarget.serve.tokens import Role
 from hamtarget.serve.transport.crowd import CONNECTION
 
 # Status of a request whose client went before it was answered; nginx logs the same.
@@ -56,12 +58,14 @@ class Guard:
         memory: MemoryAccount,
         tokens: TokenRing,
         access_log: AccessLog,
+        readiness: Readiness,
     ) -> None:
         self._app = app
         self._settings = settings
         self._meters = meters
         self._tokens = tokens
         self._access_log = access_log
+        self._readiness = readiness
         self._hosts = settings.allowed_hosts
         self._memory = memory
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
@@ -144,6 +148,7 @@ class Guard:
         of_endpoint[1].observe(seconds)
         if facts.error is not None:
             self._meters.errors.labels(facts.error).inc()
+        self._readiness.note(status)
         if facts.error in _CANCELLED:
             self._meters.cancelled.labels(facts.error).inc()
         self._access_log.write(
@@ -164,9 +169,13 @@ class Guard:
         self._check_host(host)
         if not is_open(scope["path"]):
             _check_origin(named, host)
-            self._check_token(scope, named.get(b"authorization", b""), facts)
+            needed = needed_role(scope["method"], scope["path"])
+            self._check_token(needed, named.get(b"authorization", b""), facts)
             if connection := scope.get("state", {}).get(CONNECTION):
                 connection.let_in()
+            if needed == "write" and not self._settings.writable:
+                # Whatever the store would allow.
+                raise Problem(403, "read_only", "this service takes no changes; it was not started with --writable")
         if named.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Problem(415, "encoding", "the body is compressed; send it uncompressed")
         length = named.get(b"content-length")
@@ -179,7 +188,7 @@ class Guard:
         if self._hosts is not None and _without_port(host) not in self._hosts:
             raise Problem(421, "host", f"the host name is {host[:100]!r}; use the service's address, or --host-name")
 
-    def _check_token(self, scope: Scope, authorization: bytes, facts: RequestFacts) -> None:
+    def _check_token(self, needed: Role | None, authorization: bytes, facts: RequestFacts) -> None:
         if not self._tokens.is_needed:
             return
         entry = self._tokens.find(authorization)
@@ -187,7 +196,6 @@ class Guard:
             headers = {"WWW-Authenticate": "Bearer"}
             raise Problem(401, "token", "a valid token is needed: Authorization: Bearer ...", headers=headers)
         facts.client = entry.name
-        needed = needed_role(scope["method"], scope["path"])
         if needed is not None and not allows(entry.role, needed):
             message = f"the token's role is {entry.role}; this request needs the role {needed}"
             raise Problem(403, "role", message, details={"role": needed})

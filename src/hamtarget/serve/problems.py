@@ -17,6 +17,8 @@ from hamtarget.errors import (
 )
 
 RETRY_SECONDS = 1
+STORAGE_STATUS = 507
+"""Status of a change that could not be written."""
 
 
 class Problem(Exception):
@@ -98,7 +100,7 @@ def problem_of(error: HamtargetError) -> Problem:
     if isinstance(error, ClosedError | LockedError):
         return busy("the store is not open at the moment; try again")
     if isinstance(error, WriteError):
-        return Problem(507, "storage", "the disk is full or fails; nothing was changed")
+        return Problem(STORAGE_STATUS, "storage", "the disk is full or fails; nothing was changed")
     if isinstance(error, MissingExtraError):
         return Problem(501, "not_installed", str(error))
     return Problem(500, "internal", "the service failed; its log says why")

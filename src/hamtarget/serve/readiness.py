@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hamtarget.errors import HamtargetError, WriteError
+from hamtarget.errors import HamtargetError
 from hamtarget.serve.machine import free_bytes
+from hamtarget.serve.problems import STORAGE_STATUS
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 
 # Whoever asks may ask often, and without a token: what was found counts so long.
@@ -24,7 +26,7 @@ class Readiness:
 
     Args:
         store: the store that is served.
-        reserve: free bytes of the disk below which a store that takes changes is not ready.
+        settings: settings of the service: whether it takes changes, and the reserve of the disk.
         is_taking: function that returns True while the service takes requests: neither starting nor ending.
         clock: seconds that only grow; tests give their own.
     """
@@ -32,13 +34,13 @@ class Readiness:
     def __init__(
         self,
         store: Store,
+        settings: ServiceSettings,
         *,
-        reserve: int,
         is_taking: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._reserve = reserve
+        self._settings = settings
         self._is_taking = is_taking
         self._clock = clock
         # When a change last failed, and the number of the store's last change that was first read after that.
@@ -48,9 +50,9 @@ class Readiness:
         self._found: str | None = None
         self._looking: asyncio.Task[str | None] | None = None
 
-    def note(self, error: HamtargetError) -> None:
-        """Remember that the disk is full or fails, if that is what an error says."""
-        if isinstance(error, WriteError):
+    def note(self, status: int) -> None:
+        """Remember that the disk is full or fails, if that is what the status of an answer says."""
+        if status == STORAGE_STATUS:
             self._write_failed = self._clock()
             self._sequence_then = None
             self._looked = None
@@ -87,8 +89,9 @@ class Readiness:
         free = free_bytes(folder)
         if free is None:
             return "the folder of the store has gone"
-        if not self._store.read_only and free < self._reserve:
-            return f"the disk has {free:,} free bytes, less than the reserve of {self._reserve:,}"
+        reserve = self._settings.disk_reserve_bytes
+        if self._settings.writable and free < reserve:
+            return f"the disk has {free:,} free bytes, less than the reserve of {reserve:,}"
         return None
 
     def _has_failing_writes(self, sequence: int) -> bool:

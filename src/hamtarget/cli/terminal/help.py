@@ -22,7 +22,7 @@ class GroupedCommands(CommandGroup):
 
     def _help_lines(self, ctx: Any) -> Iterator[str]:
         yield f"Usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}"
-        yield from (self.help or "", "")
+        yield self.help or ""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
         width = max(map(len, shown), default=0)
         panel = None

@@ -79,7 +79,7 @@ def _stats(service: Service) -> dict[str, Any]:
         "resident_bytes": resident_bytes(),
         "bit_balance": sample.bit_balance.round(4).tolist(),
         "sample_rows": len(sample.codes),
-        "writable": service.takes_changes,
+        "writable": service.settings.writable and service.takes_changes,
         "images": bool(service.work.pictures),
         "examples": sample.examples,
     }
