@@ -293,7 +293,11 @@ def repeated(start, piece, end):
 )
 def test_bodies_that_grow_when_they_are_parsed_are_refused_before(tmp_path, path, body):
     Store.create(tmp_path / "store", n_bits=64, radius=2, durability="os").close()
-    with running(tmp_path / "store", writable=True) as service, service.wire() as wire, service.wire(OTHER) as other:
+    with (
+        running(tmp_path / "store", writable=True, no_token=True) as service,
+        service.wire() as wire,
+        service.wire(OTHER) as other,
+    ):
         other.ask("POST", "/v1/search", {"code": "00" * 8})
         before = service.memory
         wire.send("PUT" if path == "/v1/items" else "POST", path, body)
