@@ -1,0 +1,207 @@
+"""Measure how well perceptual hashes find altered copies of photos that were never trained on.
+
+    python -m research.benchmarks.copies_recall FOLDER ... --held-out held_out.txt --models copies64.safetensors
+
+Each photo of the list is stored as it is. Some are altered in every way, and searched for: a copy is found if its
+distance is within the radius at which at most one pair in a million (or in 100,000) of different photos would be
+found, too. pHash and dHash are those of the package imagehash, PDQ that of pdqhash; both must be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
+from safetensors.torch import load_file
+
+from hamtarget.codes import Codes
+from hamtarget.evaluation.provenance import provenance, write_json
+from research.shipping.copies.network import CopyNetwork
+from research.shipping.copies.photos import photos_in
+
+Picture = Image.Image
+RATES = (1e-6, 1e-5)
+# Larger photos are made smaller first: alterations of all pixels of a camera take long, and the codes are the same.
+_LARGEST_SIDE = 800
+# Photos that PDQ finds within so many bits of another are copies, not distractors.
+_COPY_BITS = 50
+
+
+def _cropped(photo: Picture, share: float, *, across: float = 0.5, down: float = 0.5) -> Picture:
+    """Cut off a share of width and height; half of it on each side, or as `across` and `down` say."""
+    cut_x, cut_y = photo.width * share, photo.height * share
+    box = (cut_x * across, cut_y * down, photo.width - cut_x * (1 - across), photo.height - cut_y * (1 - down))
+    return photo.crop(tuple(map(int, box)))  # type: ignore[arg-type]
+
+
+def _jpeg(photo: Picture, quality: int) -> Picture:
+    buffer = io.BytesIO()
+    photo.save(buffer, "JPEG", quality=quality)
+    return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
+
+
+def _text_box(photo: Picture) -> Picture:
+    """Put a white box with text over a sixth of the height."""
+    photo = photo.copy()
+    top, height = int(photo.height * 0.62), photo.height // 6
+    draw = ImageDraw.Draw(photo)
+    draw.rectangle((0, top, photo.width, top + height), fill="white")
+    font = ImageFont.load_default(size=max(8, int(height * 0.55)))
+    draw.text((photo.width * 0.03, top + height * 0.15), "WHEN YOU SEE IT AND CANNOT UNSEE IT", fill="black", font=font)
+    return photo
+
+
+def _caption(photo: Picture) -> Picture:
+    band = int(photo.height * 0.14)
+    result = Image.new("RGB", (photo.width, photo.height + band), "white")
+    result.paste(photo, (0, band))
+    return result
+
+
+def _brighter(photo: Picture, factor: float) -> Picture:
+    return ImageEnhance.Brightness(photo).enhance(factor)
+
+
+def _contrast(photo: Picture, factor: float) -> Picture:
+    return ImageEnhance.Contrast(photo).enhance(factor)
+
+
+ALTERATIONS: dict[str, Callable[[Picture], Picture]] = {
+    "a quarter of the size": lambda photo: photo.resize((max(8, photo.width // 4), max(8, photo.height // 4))),
+    "JPEG of quality 20": lambda photo: _jpeg(photo, 20),
+    "crop of 10%": lambda photo: _cropped(photo, 0.1),
+    "crop of 20%": lambda photo: _cropped(photo, 0.2),
+    "crop of 40%": lambda photo: _cropped(photo, 0.4),
+    "crop of 15% at a corner": lambda photo: _cropped(photo, 0.15, across=1, down=1),
+    "brightness 1.4": lambda photo: _brighter(photo, 1.4),
+    "brightness .6": lambda photo: _brighter(photo, 0.6),
+    "contrast 1.5": lambda photo: _contrast(photo, 1.5),
+    "contrast .6": lambda photo: _contrast(photo, 0.6),
+    "grey": lambda photo: ImageOps.grayscale(photo).convert("RGB"),
+    "rotation of 5 degrees": lambda photo: photo.rotate(5, Image.Resampling.BICUBIC),
+    "rotation of 10 degrees": lambda photo: photo.rotate(10, Image.Resampling.BICUBIC),
+    "text box over a sixth": _text_box,
+    "border of 8%": lambda photo: ImageOps.expand(photo, int(min(photo.size) * 0.08), "black"),
+    "mirrored": ImageOps.mirror,
+    "blur": lambda photo: photo.filter(ImageFilter.GaussianBlur(max(photo.size) / 120)),
+    "a quarter wider": lambda photo: photo.resize((photo.width * 5 // 4, photo.height)),
+    "caption above": _caption,
+    "crop of 12%, JPEG 30, brighter": lambda photo: _brighter(_jpeg(_cropped(photo, 0.12), 30), 1.2),
+    "mirrored, crop of 8%, contrast": lambda photo: _contrast(_cropped(ImageOps.mirror(photo), 0.08), 1.3),
+}
+
+
+class LearnedHash:
+    """A trained network as a hash of photos."""
+
+    def __init__(self, weights: Path) -> None:
+        tensors = {name: value.float() for name, value in load_file(weights).items()}
+        n_bits, width = tensors["head.weight"].shape[0], tensors["stem.0.weight"].shape[0]
+        self._side = 64
+        self._network = CopyNetwork(n_bits, width=width, side=self._side)
+        self._network.load_state_dict(tensors)
+        self._network.eval()
+
+    @torch.no_grad()
+    def __call__(self, photo: Picture) -> NDArray[np.uint8]:
+        """Return the code of a photo."""
+        square = np.asarray(photo.resize((self._side, self._side), Image.Resampling.LANCZOS), dtype=np.float32)
+        logits = self._network(torch.from_numpy(square).permute(2, 0, 1)[None] / 255)
+        return np.packbits(logits[0].numpy() > 0)
+
+
+def hashes(models: list[Path]) -> dict[str, Callable[[Picture], NDArray[np.uint8]]]:
+    """Return all hashes that are compared, by name."""
+    import imagehash  # type: ignore[import-not-found, unused-ignore]
+    import pdqhash  # type: ignore[import-not-found, unused-ignore]
+
+    return {
+        "pHash, 64 bits": lambda photo: np.packbits(imagehash.phash(photo).hash.ravel()),
+        "dHash, 64 bits": lambda photo: np.packbits(imagehash.dhash(photo).hash.ravel()),
+        "PDQ, 256 bits": lambda photo: np.packbits(pdqhash.compute(np.asarray(photo))[0].astype(np.uint8)),
+        **{model.stem: LearnedHash(model) for model in models},
+    }
+
+
+def radius_at(distances: NDArray[np.int64], rate: float) -> int:
+    """Return the largest radius within which at most this share of different photos lies; -1 if there is none."""
+    counts = np.bincount(distances).cumsum()
+    return int(np.searchsorted(counts, rate * len(distances), side="right")) - 1
+
+
+def _distances(codes: Codes) -> NDArray[np.int64]:
+    """Return the distances of all codes to each other."""
+    signs = 2 * np.unpackbits(codes, axis=1).astype(np.float32) - 1
+    distances: NDArray[np.int64] = np.rint((signs.shape[1] - signs @ signs.T) / 2).astype(np.int64)
+    return distances
+
+
+def measure(paths: list[Path], n_queries: int, models: list[Path], seed: int) -> dict[str, Any]:
+    """Return the recall of every hash for every alteration, at each rate of false pairs."""
+    compared = hashes(models)
+    queries = set(np.random.default_rng(seed).choice(len(paths), n_queries, replace=False).tolist())
+    stored: dict[str, list[NDArray[np.uint8]]] = {name: [] for name in compared}
+    altered: dict[str, list[list[NDArray[np.uint8]]]] = {name: [] for name in compared}
+    places = []
+    for place, path in enumerate(paths):
+        with Image.open(path) as file:
+            photo = file.convert("RGB")
+        photo.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Image.Resampling.LANCZOS)
+        views = [alteration(photo) for alteration in ALTERATIONS.values()] if place in queries else []
+        for name, code_of in compared.items():
+            stored[name].append(code_of(photo))
+            if views:
+                altered[name].append([code_of(view) for view in views])
+        if views:
+            places.append(place)
+    near = np.triu(_distances(np.stack(stored["PDQ, 256 bits"])) <= _COPY_BITS, 1)
+    copies: NDArray[np.bool_] = np.asarray(near.any(axis=0))
+    kept = np.flatnonzero(~copies)
+    pairs = np.triu_indices(len(kept), 1)
+    results: dict[str, Any] = {}
+    for name in compared:
+        codes = np.stack(stored[name])
+        different = _distances(codes[kept])[pairs]
+        asked = [n for n, place in enumerate(places) if not copies[place]]
+        views_of = np.stack([altered[name][n] for n in asked])
+        originals = codes[[places[n] for n in asked]]
+        found = np.unpackbits(views_of ^ originals[:, None], axis=2).sum(axis=2)
+        at_rates = {}
+        for rate in RATES:
+            radius = radius_at(different, rate)
+            recall = (found <= radius).mean(axis=0)
+            by_alteration = dict(zip(ALTERATIONS, recall.round(4).tolist(), strict=True))
+            at_rates[f"{rate:g}"] = {"radius": radius, "mean": float(recall.mean()), "recall": by_alteration}
+        results[name] = at_rates
+    return {"photos": len(kept), "queries": len(places), "pairs": len(pairs[0]), "hashes": results}
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders with the photos")
+    parser.add_argument("--held-out", type=Path, required=True, help="file with the names of photos to measure with")
+    parser.add_argument("--models", nargs="*", type=Path, default=[], help="weights of learned hashes")
+    parser.add_argument("--queries", type=int, default=300, help="photos that are altered (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("research/results/copies_recall.json"), help="JSON file")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    names = set(asked.held_out.read_text(encoding="utf-8").splitlines())
+    paths = [path for path in photos_in(asked.folders) if path.name in names]
+    results = measure(paths, asked.queries, asked.models, asked.seed)
+    write_json(asked.out, {**results, "provenance": provenance(seed=asked.seed)})
+    for name, at_rates in results["hashes"].items():
+        means = ", ".join(f"{facts['mean']:.3f} within {facts['radius']} at {rate}" for rate, facts in at_rates.items())
+        print(f"{name}: {means}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The learned perceptual hashes: their pictures, alterations, network and training."""
