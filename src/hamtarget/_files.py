@@ -20,21 +20,31 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
         mode: permissions of the file; by default those of an ordinary file.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            # mkstemp gives access to the owner only; a result or a model is an ordinary file.
+            os.chmod(temporary, 0o666 & ~umask() if mode is None else mode)
             os.fsync(file.fileno())
-        # mkstemp gives access to the owner only; a result or a model is an ordinary file.
-        os.chmod(temporary, 0o666 & ~umask() if mode is None else mode)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
     sync_folder(target.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and those above it that are missing, and force their names to disk."""
+    folder = folder.absolute()
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        # The folder above holds the name.
+        sync_folder(made.parent)
 
 
 def umask() -> int:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hamtarget._files import sync_folder, umask
+from hamtarget._files import make_folders, sync_folder, umask
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.store.ids import FIRST_NAMED_ROW
@@ -42,13 +42,3 @@ def create_folder(target: Path, settings: Settings, encoder: Encoder | None) -> 
         shutil.rmtree(folder, ignore_errors=True)
         raise
     sync_folder(target.parent)
-
-
-def make_folders(folder: Path) -> None:
-    """Create a folder and those above it that are missing, on disk."""
-    folder = folder.absolute()
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        # A folder's name is kept by the one above it.
-        sync_folder(made.parent)

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hamtarget._files import sync_folder
+from hamtarget._files import make_folders, sync_folder
 from hamtarget.errors import LockedError
-from hamtarget.store.sqlite.creation import make_folders
 from hamtarget.store.sqlite.lock import WriterLock
 
 # Not that of a store, which the folder is to hold.

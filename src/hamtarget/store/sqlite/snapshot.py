@@ -7,6 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from hamtarget._files import sync_folder
 from hamtarget.errors import FileError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
@@ -69,6 +70,8 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
             live.index.save(fresh)
             name = f"index-{_checksum(fresh)}.ham"
             os.replace(fresh, folder / name)
+            # The database shall not name a file whose name a loss of power could still take away.
+            sync_folder(folder)
         except BaseException:
             # What does not fit the disk leaves room to others.
             with contextlib.suppress(OSError):
