@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from clients import Awaited
 from services import N_BITS, N_ITEMS, SignEncoder, service
 
+from hamtarget.client import Client
 from hamtarget.search import Embeddings
 from hamtarget.store import Store
 
@@ -43,3 +45,9 @@ def writable(tmp_path, vectors):
     store.put_rows([f"v{row}" for row in range(len(vectors))], inputs=vectors)
     with service(store, writable=True) as call:
         yield call
+
+
+@pytest.fixture(params=[Client, Awaited], ids=["threads", "asyncio"])
+def kind(request):
+    """Each kind of client."""
+    return request.param

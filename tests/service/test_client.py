@@ -1,5 +1,6 @@
 """The client gives what the service gives, in the library's shape, with nothing but Python's standard library."""
 
+import inspect
 import io
 import re
 import subprocess
@@ -11,7 +12,7 @@ from PIL import Image
 from services import N_BITS, N_ITEMS, SignEncoder, service
 
 import hamtarget.client
-from hamtarget.client import Client
+from hamtarget.client import AsyncClient, Client
 from hamtarget.errors import DtypeError, InputError, ServiceError
 from hamtarget.filters import Range
 from hamtarget.items import Item
@@ -20,8 +21,8 @@ from hamtarget.store import Store
 
 
 @pytest.fixture
-def client(writable):
-    with Client(writable.address) as made:
+def client(writable, kind):
+    with kind(writable.address) as made:
         yield made
 
 
@@ -67,7 +68,7 @@ def test_it_says_what_the_service_says(client, writable, vectors):
     assert client.stats()["items"] == N_ITEMS
 
 
-def test_it_says_what_the_store_says(tmp_path, rows):
+def test_it_says_what_the_store_says(tmp_path, rows, kind):
     """The same calls on a store and on a client of it give the same hits and costs."""
     codes, payloads = rows
     store = Store.create(tmp_path / "store", encoder=SignEncoder(), radius=8, durability="os")
@@ -86,7 +87,7 @@ def test_it_says_what_the_store_says(tmp_path, rows):
         expected[place, "one"] = getattr(store, verb)(vectors[0], **how, cost=True)
         expected[place, "batch"] = getattr(store, f"{verb}_batch")(vectors, **how, cost=True)
     expected["code"] = store.nearest(code=codes[3], k=4, cost=True)
-    with service(store) as call, Client(call.address) as client:
+    with service(store) as call, kind(call.address) as client:
         for place, (verb, how) in enumerate(calls):
             for arguments in ({"query": vectors[0]}, {"logits": logits[0]})[: 1 + (verb == "probe")]:
                 one = getattr(client, verb)(**arguments, **how)
@@ -142,12 +143,12 @@ def test_items_go_there_and_back(client, vectors):
     assert refused.value.status == 404
 
 
-def test_images_as_paths_and_bytes(tmp_path):
+def test_images_as_paths_and_bytes(tmp_path, kind):
     file = io.BytesIO()
     Image.fromarray(np.full((28, 28), 90, np.uint8)).save(file, "PNG")
     (tmp_path / "a.png").write_bytes(file.getvalue())
     store = Store.create(tmp_path / "store", encoder=demo_encoder(), radius=2, durability="os")
-    with service(store, writable=True) as call, Client(call.address) as client:
+    with service(store, writable=True) as call, kind(call.address) as client:
         path = tmp_path / "a.png"
         client.put([Item("path", path), Item("text", str(path)), Item("bytes", path.read_bytes())])
         for query in (path, str(path), path.read_bytes()):
@@ -155,8 +156,8 @@ def test_images_as_paths_and_bytes(tmp_path):
         assert [hit.id for hit in client.nearest(id="text", k=1)] == ["path"]
 
 
-def test_mistakes_are_told_before_anything_is_sent(vectors):
-    with Client("http://127.0.0.1:9") as nobody:
+def test_mistakes_are_told_before_anything_is_sent(vectors, kind):
+    with kind("http://127.0.0.1:9") as nobody:
         for wrong in ({}, {"query": vectors[0], "code": bytes(8)}, {"id": 1, "code": bytes(8)}):
             with pytest.raises(InputError, match="give one of query, code and id"):
                 nobody.search(**wrong)
@@ -171,5 +172,28 @@ def test_mistakes_are_told_before_anything_is_sent(vectors):
             nobody.put([Item("a")])
         with pytest.raises(ServiceError, match="does not answer"):
             nobody.stats()
-    with pytest.raises(InputError, match="expected one such as"):
-        Client("ftp://example.org")
+    for address in ("ftp://example.org", "127.0.0.1:80", "http://", "http://host:port"):
+        with pytest.raises(InputError, match="expected one such as"):
+            kind(address)
+    for wrong in (
+        {"token": "a\r\nHost: b"},
+        {"token": ""},
+        {"timeout": 0},
+        {"retries": -1},
+        {"connections": 0},
+        {"ca_file": "x"},
+    ):
+        with pytest.raises(InputError):
+            kind("http://127.0.0.1:9", **wrong)
+    with pytest.raises(InputError, match="cannot be read"):
+        kind("https://127.0.0.1:9", ca_file="no such file")
+
+
+def test_both_clients_have_the_same_calls():
+    def calls(kind):
+        names = [name for name in vars(kind) if not name.startswith("_")]
+        return {name: inspect.signature(getattr(kind, name)) for name in [*names, "__init__"]}
+
+    assert calls(Client) == calls(AsyncClient)
+    awaited = {name for name in calls(AsyncClient) if inspect.iscoroutinefunction(getattr(AsyncClient, name))}
+    assert awaited == set(calls(Client)) - {"__init__", "within"}

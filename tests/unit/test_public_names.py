@@ -29,7 +29,7 @@ SURFACE = {
         "Store",
         "open_encoder",
     ],
-    "hamtarget.client": ["Client"],
+    "hamtarget.client": ["AsyncClient", "Client"],
     "hamtarget.codes": ["distances", "from_logits", "pack", "unpack"],
     "hamtarget.datasets": [
         "ImageSet",

@@ -1,0 +1,99 @@
+"""Results of a service, in the shape of the library's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hamtarget.items import Id
+
+
+class ServedHit(NamedTuple):
+    """An item that was found; `code` and `payload` are None unless they were asked for."""
+
+    id: Id
+    distance: int
+    """Hamming distance to the query."""
+    embedding_distance: float | None = None
+    """Distance of the embeddings, where hits were re-ranked by it."""
+    code: bytes | None = None
+    payload: dict[str, Any] | None = None
+
+
+class ServedCost(NamedTuple):
+    """Work that one query took: buckets looked up, rows read, embedding distances computed."""
+
+    buckets: int
+    candidates: int
+    comparisons: int
+
+
+class ServedHits(tuple[ServedHit, ...]):
+    """Hits of one query, a tuple of `ServedHit`, nearest first.
+
+    Attributes:
+        cost: the work that the query took: buckets, candidates, comparisons.
+        code: the code of the query; empty for a query of a batch.
+        truncated: True if there are as many hits as the limit allows, and perhaps more.
+        encode_ms: milliseconds in the encoder, for the service's batch with this query.
+        index_ms: milliseconds in the index, for the service's batch with this query.
+    """
+
+    cost: ServedCost
+    code: bytes = b""
+    truncated: bool = False
+    encode_ms: float = 0.0
+    index_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedBatch:
+    """Hits of a batch of queries: `batch[q]` are those of query q, nearest first.
+
+    The lists hold all hits one after another; those of query q lie from `offsets[q]` to `offsets[q + 1]`.
+
+    Attributes:
+        offsets: queries + 1 numbers.
+        ids: ids of all hits.
+        distances: Hamming distances of all hits.
+        embedding_distances: distances of the embeddings, if the hits were re-ranked; they are then ordered by it.
+        costs: the work of each query: buckets, candidates, comparisons.
+        encode_ms: milliseconds in the encoder.
+        index_ms: milliseconds in the index.
+    """
+
+    offsets: list[int]
+    ids: list[Id]
+    distances: list[int]
+    embedding_distances: list[float] | None
+    costs: list[ServedCost]
+    encode_ms: float
+    index_ms: float
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, query: int) -> ServedHits:
+        """Return the hits of one query.
+
+        Raises:
+            IndexError: there is no such query.
+        """
+        if not -len(self) <= query < len(self):
+            raise IndexError(f"query {query} of a batch of {len(self):,}")
+        query %= len(self)
+        places = range(self.offsets[query], self.offsets[query + 1])
+        closeness = self.embedding_distances
+        hits = ServedHits(
+            ServedHit(self.ids[place], self.distances[place], None if closeness is None else closeness[place])
+            for place in places
+        )
+        hits.cost = self.costs[query]
+        hits.encode_ms, hits.index_ms = self.encode_ms, self.index_ms
+        return hits
+
+    def __iter__(self) -> Iterator[ServedHits]:
+        """Yield the hits of each query in turn."""
+        return (self[query] for query in range(len(self)))
