@@ -8,7 +8,8 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-spark soak sanitize \
+.PHONY: help demo clean check test test-quick test-native test-spark sanitize \
+        soak soak-search soak-operations soak-kills soak-power \
         bench bench-search bench-peers bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
 help:
@@ -22,7 +23,11 @@ help:
 	@echo "  make test            every test"
 	@echo ""
 	@echo "Check more"
-	@echo "  make soak            100,000 random indexes against numpy, a million operations on a store (an hour)"
+	@echo "  make soak            the long forms of the tests, one after another:"
+	@echo "                         soak-search      100,000 random indexes against numpy"
+	@echo "                         soak-operations  a million random operations on a store, 100,000 in PostgreSQL"
+	@echo "                         soak-kills       1,000 killed writers, 2,000 killed saves, 50 of PostgreSQL"
+	@echo "                         soak-power       a loss of power in 10,000 states of a store"
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
 	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
 	@echo ""
@@ -63,13 +68,23 @@ test: $(VENV)/.installed
 test-quick: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 
-soak: $(VENV)/.installed
+soak: soak-search soak-operations soak-kills soak-power
+
+soak-search: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
 	@HAMTARGET_CASES=10000 $(BIN)/python -m pytest -n 2 tests/property/test_filters_naive.py
-	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_KILLS=200 $(BIN)/python -m pytest -n 2 \
-	    tests/property/test_store_model.py tests/crash/test_store_kill.py -k "not postgres"
-	@HAMTARGET_POSTGRES_OPERATIONS=100000 HAMTARGET_POSTGRES_KILLS=50 $(BIN)/python -m pytest -n 2 -k postgres \
-	    tests/property/test_store_model.py tests/crash/test_store_postgres_kill.py
+
+soak-operations: $(VENV)/.installed
+	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_POSTGRES_OPERATIONS=100000 $(BIN)/python -m pytest -n 2 \
+	    tests/property/test_store_model.py
+
+soak-kills: $(VENV)/.installed
+	@HAMTARGET_KILLS=1000 HAMTARGET_SOAK=1 HAMTARGET_POSTGRES_KILLS=50 $(BIN)/python -m pytest -n 2 \
+	    tests/crash/test_store_kill.py tests/crash/test_save.py tests/crash/test_store_postgres_kill.py
+
+# Prints how many crash points and distinct states there were.
+soak-power: $(VENV)/.installed
+	@HAMTARGET_CRASH_POINTS=10000 $(BIN)/python -m pytest -rP tests/crash/test_power.py tests/crash/test_power_disk.py
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .

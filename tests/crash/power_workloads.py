@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -114,28 +115,45 @@ class Stores:
         Raises:
             Exception: it is not.
         """
-        from hamtarget.store import Store
+        return items_of(root / self.path, step)
 
-        if not (root / self.path).exists():
-            return None
-        seen = []
-        for read_only in (step % 2 == 0, step % 2 == 1):
-            with Store.open(root / self.path, read_only=read_only) as store:
-                items = {item.id: (bytes(item.code), json.dumps(item.payload)) for item in store.scan()}
-                report = store.verify()
-                assert report.ok, report.problems
-                for id in sorted(items, key=str)[::5]:
-                    hits = store.search(code=np.frombuffer(items[id][0], np.uint8), radius=0)
-                    assert id in [hit.id for hit in hits], f"{id!r} is not found"
-                seen.append(items)
-        assert seen[0] == seen[1], "the second opening finds something else than the first"
-        return seen[0]
+
+def items_of(path, number):
+    """Return the items of a store, None where there is none, after checking that it is whole.
+
+    It is opened twice, for reading and for writing, by turns in either order.
+
+    Raises:
+        Exception: it is not whole.
+    """
+    from hamtarget.store import Store
+
+    if not path.exists():
+        return None
+    seen = []
+    for read_only in (number % 2 == 0, number % 2 == 1):
+        with Store.open(path, read_only=read_only) as store:
+            items = {item.id: (bytes(item.code), json.dumps(item.payload)) for item in store.scan()}
+            report = store.verify()
+            assert report.ok, report.problems
+            for id in sorted(items, key=str)[::5]:
+                hits = store.search(code=np.frombuffer(items[id][0], np.uint8), radius=0)
+                assert id in [hit.id for hit in hits], f"{id!r} is not found"
+            seen.append(items)
+    assert seen[0] == seen[1], "the second opening finds something else than the first"
+    return seen[0]
 
 
 class RelaxedStores(Stores):
     """The same with durability="os"."""
 
     durability = "os"
+
+    def found(self, root, step):
+        """Return what is there; that the last changes are missing is told by a warning."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return super().found(root, step)
 
 
 class CarelessStores(Stores):
@@ -147,6 +165,72 @@ class CarelessStores(Stores):
 
         super().prepare()
         database._SYNCHRONOUS = {"full": "OFF", "os": "OFF"}
+
+
+class Backups:
+    """A store that is backed up, twice, to new folders, and brought back: beside itself, and in its place."""
+
+    n_steps = 8
+
+    def __init__(self, root):
+        self.places = {
+            "store": root / "store",
+            "copy": root / "far" / "away" / "copy",
+            "other": root / "some" / "other",
+        }
+
+    @staticmethod
+    def rows(version):
+        """Return (ids, codes) of a version."""
+        rng = random.Random(version)
+        ids = [f"name {number}" for number in rng.sample(range(40), 12)]
+        return ids, [rng.randbytes(N_BITS // 8) for _ in ids]
+
+    def states(self):
+        """Return what is in each place before and after each step."""
+        first, second, third = ({id: (code, "null") for id, code in zip(*self.rows(n), strict=True)} for n in range(3))
+        third, second = first | second | third, first | second
+        found = [{"store": None, "copy": None, "other": None}, {"store": first}, {"copy": first}, {"store": second}]
+        # Backed up again, changed, and brought back: beside, and in its place.
+        found += [{"copy": second}, {"store": third}, {"other": second}, {"store": second}, {"other": second}]
+        for before, after in zip(found, found[1:], strict=False):
+            after.update({**before, **after})
+        return found
+
+    def run(self):
+        """Do all steps."""
+        from hamtarget.store import Store
+
+        def put(version):
+            ids, codes = self.rows(version)
+            store.put_rows(ids, codes=np.array([list(code) for code in codes], dtype=np.uint8))
+
+        store = Store.create(self.places["store"], n_bits=N_BITS, radius=2)
+        steps = [
+            lambda: put(0),
+            lambda: store.backup(self.places["copy"]),
+            lambda: put(1),
+            lambda: store.backup(self.places["copy"]),
+            lambda: put(2),
+            lambda: Store.restore(self.places["copy"], self.places["other"]),
+            lambda: [store.close(), Store.restore(self.places["copy"], self.places["store"], replace=True)],
+            lambda: Store.restore(self.places["copy"], self.places["other"], replace=True),
+        ]
+        for step in steps:
+            announce("begin")
+            step()
+            announce("done")
+
+    def found(self, root, step):
+        """Return what is in each place; what was being replaced may be aside, as the error of opening says."""
+        from hamtarget.store.sqlite.placing import moved_aside
+
+        found = {}
+        for name, place in self.places.items():
+            found[name] = items_of(moved_aside(root / place) or root / place, step)
+            # Of the creation, another test tells.
+            found[name] = None if found[name] == {} else found[name]
+        return found
 
 
 class Indexes:
@@ -282,9 +366,8 @@ class StoresWithEncoders:
             return store.encoder.encode(self.inputs()).tobytes()
 
 
-WORKLOADS = {
-    kind.__name__: kind for kind in (Stores, RelaxedStores, CarelessStores, Indexes, Encoders, StoresWithEncoders)
-}
+_ALL = (Stores, RelaxedStores, CarelessStores, Backups, Indexes, Encoders, StoresWithEncoders)
+WORKLOADS = {kind.__name__: kind for kind in _ALL}
 
 
 if __name__ == "__main__":

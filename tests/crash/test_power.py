@@ -2,7 +2,7 @@
 
 power_trace.c records what a workload does to its files; power_disk.py replays every beginning of it and draws states
 that the disk may be in after a loss of power at that moment; each distinct state is written to a folder and opened.
-HAMTARGET_CRASH_POINTS sets how many states are wanted of a store; `make soak` wants 20,000.
+HAMTARGET_CRASH_POINTS sets how many states are wanted of a store; `make soak` wants 10,000.
 """
 
 import hashlib
@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from power_disk import MARK, Disk, images_of, read_trace
 from power_workloads import POINTS, WORKLOADS
+
+from hamtarget.store import Store
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="LD_PRELOAD and /proc are Linux's")
@@ -177,6 +179,17 @@ def test_a_store_that_does_not_wait_keeps_the_first_changes_and_no_others(tracer
     tell("RelaxedStores", judge, records)
     assert judge.failures == []
     assert judge.n_states >= POINTS / 4
+
+
+@pytest.mark.slow
+def test_a_backup_is_the_old_or_the_new_one_and_so_is_what_it_brings_back(tracer, scratch):
+    if not hasattr(Store, "backup"):
+        pytest.skip("stores cannot be backed up")
+    records = traced("Backups", tracer, scratch)
+    judge = replayed("Backups", records, scratch / "state", samples=POINTS // 2000, every=1 if POINTS > 2000 else 3)
+    tell("Backups", judge, records)
+    assert judge.failures == []
+    assert judge.n_states >= POINTS / 20
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -26,7 +26,7 @@ def index_of(n_rows, *, seed=1):
 @pytest.mark.slow
 def test_kill_during_save_leaves_the_old_or_the_new_index(tmp_path):
     command = [sys.executable, str(HERE / "killed_saves.py"), str(tmp_path), str(ROUNDS), "7"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300 + ROUNDS, check=False)
     assert done.returncode == 0, done.stderr
     changed, under_way, left_behind = map(int, done.stdout.split())
     # Else nothing was interrupted, and the test shows nothing.
