@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import io
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -13,9 +12,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from hamtarget.client.idle import is_usable
 from hamtarget.client.messages import Call
 from hamtarget.client.service_address import ServiceAddress
-from hamtarget.client.trying import IDLE_SECONDS, Answer, Failure
+from hamtarget.client.trying import Answer, Failure
 
 _READ_BYTES = 1 << 20
 
@@ -84,7 +84,7 @@ class Connections:
                 connection, since = self._idle.pop()
             except IndexError:
                 break
-            if monotonic() - since < IDLE_SECONDS and not _was_closed(connection.sock):
+            if is_usable(connection.sock, since):
                 return connection
             connection.close()
         where = self._address
@@ -108,14 +108,6 @@ def _early_answer(connection: http.client.HTTPConnection, error: OSError) -> Ans
         return Failure(error, sent=False)
     finally:
         connection.close()
-
-
-def _was_closed(connection: socket.socket | None) -> bool:
-    """Return True if there is something to read on an idle connection: its end, or what nobody asked for."""
-    try:
-        return connection is None or bool(select.select([connection], [], [], 0)[0])
-    except (OSError, ValueError):
-        return True
 
 
 def _positive(seconds: float) -> float:

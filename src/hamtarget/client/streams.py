@@ -10,9 +10,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from hamtarget.client.idle import is_usable
 from hamtarget.client.messages import Call
 from hamtarget.client.service_address import ServiceAddress
-from hamtarget.client.trying import IDLE_SECONDS, Answer, Failure
+from hamtarget.client.trying import Answer, Failure
 
 _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -66,7 +67,7 @@ class Streams:
     async def _take(self) -> _Stream:
         while self._idle:
             (reader, writer), since = self._idle.pop()
-            if monotonic() - since < IDLE_SECONDS and not reader.at_eof() and not writer.is_closing():
+            if not reader.at_eof() and not writer.is_closing() and is_usable(writer.get_extra_info("socket"), since):
                 return reader, writer
             writer.transport.abort()
         where = self._address

@@ -19,9 +19,6 @@ from hamtarget.errors import BusyError, InputError, ServiceError
 
 T = TypeVar("T")
 
-# The service closes a connection that was idle for 30 s: one that is used later may be closed while a request is sent.
-IDLE_SECONDS = 20.0
-
 _BUSY = (429, 503)
 _FIRST_PAUSE = 0.05
 _DEFAULT_RETRY_AFTER = 1.0
