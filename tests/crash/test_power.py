@@ -17,8 +17,6 @@ import pytest
 from power_disk import MARK, Disk, images_of, read_trace
 from power_workloads import POINTS, WORKLOADS
 
-from hamtarget.store import Store
-
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="LD_PRELOAD and /proc are Linux's")
 
@@ -183,8 +181,6 @@ def test_a_store_that_does_not_wait_keeps_the_first_changes_and_no_others(tracer
 
 @pytest.mark.slow
 def test_a_backup_is_the_old_or_the_new_one_and_so_is_what_it_brings_back(tracer, scratch):
-    if not hasattr(Store, "backup"):
-        pytest.skip("stores cannot be backed up")
     records = traced("Backups", tracer, scratch)
     judge = replayed("Backups", records, scratch / "state", samples=POINTS // 2000, every=1 if POINTS > 2000 else 3)
     tell("Backups", judge, records)
