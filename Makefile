@@ -9,7 +9,7 @@ CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
 .PHONY: help demo clean check test test-quick test-native test-spark sanitize \
-        soak soak-search soak-operations soak-kills soak-power \
+        soak soak-search soak-operations soak-kills soak-power soak-service \
         bench bench-search bench-peers bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
 help:
@@ -23,11 +23,12 @@ help:
 	@echo "  make test            every test"
 	@echo ""
 	@echo "Check more"
-	@echo "  make soak            the long forms of the tests, one after another:"
-	@echo "                         soak-search      100,000 random indexes against numpy"
-	@echo "                         soak-operations  a million random operations on a store, 100,000 in PostgreSQL"
-	@echo "                         soak-kills       1,000 killed writers, 2,000 killed saves, 50 of PostgreSQL"
-	@echo "                         soak-power       a loss of power in 10,000 states of a store"
+	@echo "  make soak            the long forms of the tests, one after another (about 2 hours and a half):"
+	@echo "    make soak-search       100,000 random indexes against numpy (with the next: an hour)"
+	@echo "    make soak-operations   a million random operations on a store, 100,000 in PostgreSQL"
+	@echo "    make soak-kills        1,000 killed writers, 2,000 killed saves, 50 kills of PostgreSQL (15 minutes)"
+	@echo "    make soak-power        a loss of power in 10,000 states of a store (10 minutes)"
+	@echo "    make soak-service      mixed load on a service: memory flat within 1%, no 5xx (an hour)"
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
 	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
 	@echo ""
@@ -68,7 +69,7 @@ test: $(VENV)/.installed
 test-quick: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n 2 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 
-soak: soak-search soak-operations soak-kills soak-power
+soak: soak-search soak-operations soak-kills soak-power soak-service
 
 soak-search: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
@@ -85,6 +86,9 @@ soak-kills: $(VENV)/.installed
 # Prints how many crash points and distinct states there were.
 soak-power: $(VENV)/.installed
 	@HAMTARGET_CRASH_POINTS=10000 $(BIN)/python -m pytest -rP tests/crash/test_power.py tests/crash/test_power_disk.py
+
+soak-service: $(VENV)/.installed
+	@$(BIN)/python -m research.benchmarks.service_soak --seconds 3600 --workers 2
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .
