@@ -20,7 +20,8 @@ from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, Trainin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hamtarget.learn import HashEncoder, TrainingProgress
+    from hamtarget.learn import HashEncoder
+    from hamtarget.learn.checkpoint import TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
 # How the library's advice is followed on the command line.
@@ -125,7 +126,8 @@ def train(
         found = "no labels" if data.labels is None else "several labels for an input"
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
 
-    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
+    from hamtarget.learn.checkpoint import TrainingProgress
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.objectives import loss_by_word
     from hamtarget.learn.similarity import as_similarity

@@ -8,7 +8,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("hamtarget.learn needs torch and safetensors: pip install 'hamtarget[learn]'") from error
 
-from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.encoder import HashEncoder
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
@@ -49,7 +48,6 @@ __all__ = [
     "SimilarPairs",
     "Similarity",
     "TrainingOptions",
-    "TrainingProgress",
     "backbone",
     "nearest_neighbors",
     "shipped_encoder",

@@ -14,33 +14,29 @@ if TYPE_CHECKING:
     from hamtarget.search.flat import FlatIndex
     from hamtarget.search.limits import Limits
     from hamtarget.search.multi import MultiIndex
-    from hamtarget.search.pairs import Pairs, pairs_within
-    from hamtarget.search.results import BatchHits, Cost, Hit, Hits
+    from hamtarget.search.pairs import pairs_within
+    from hamtarget.search.results import BatchHits, Hit, Hits
 
 __all__ = [
     "BatchHits",
-    "Cost",
     "Embeddings",
     "FlatIndex",
     "Hit",
     "Hits",
     "Limits",
     "MultiIndex",
-    "Pairs",
     "pairs_within",
     "unit_int8",
 ]
 
 _HOMES = {
     "BatchHits": "hamtarget.search.results",
-    "Cost": "hamtarget.search.results",
     "Embeddings": "hamtarget.search.embeddings",
     "FlatIndex": "hamtarget.search.flat",
     "Hit": "hamtarget.search.results",
     "Hits": "hamtarget.search.results",
     "Limits": "hamtarget.search.limits",
     "MultiIndex": "hamtarget.search.multi",
-    "Pairs": "hamtarget.search.pairs",
     "pairs_within": "hamtarget.search.pairs",
     "unit_int8": "hamtarget.search.embeddings",
 }
