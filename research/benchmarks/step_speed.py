@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, TrainingProgress, train
+from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, train
+from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.similarity import nearest_neighbors
 

@@ -17,7 +17,8 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve
-from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions, TrainingProgress
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
+from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.search import planning
 from hamtarget.store import Store
 

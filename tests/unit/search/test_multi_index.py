@@ -18,7 +18,8 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.search import BatchHits, Cost, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
+from hamtarget.search import BatchHits, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
+from hamtarget.search.results import Cost
 
 CODE = np.zeros(2, dtype=np.uint8)
 VECTOR = np.zeros(3, dtype=np.float32)
