@@ -88,7 +88,7 @@ class HitSorter {
         work.in_blocks(count, [&](std::size_t first, std::size_t last) {
             for (std::size_t i = first; i < last; ++i) keyed[i] = {hits[i], order.id(hits[i])};
         });
-        work.in_order(std::less<HitWithId>(), [&](const auto& less) { std::sort(keyed, keyed + count, less); });
+        work.in_order(count, std::less<HitWithId>(), [&](const auto& less) { std::sort(keyed, keyed + count, less); });
         work.in_blocks(count, [&](std::size_t first, std::size_t last) {
             for (std::size_t i = first; i < last; ++i) hits[i] = keyed[i].hit;
         });
@@ -224,7 +224,7 @@ class FirstHits {
     static constexpr std::size_t kSlack = 256;
 
     void cut(const HitOrder& order, Work& work) {
-        work.in_order(order, [&](const auto& less) {
+        work.in_order(hits_.size(), order, [&](const auto& less) {
             std::nth_element(hits_.data(), hits_.data() + limit_ - 1, hits_.data() + hits_.size(), less);
         });
         hits_.shrink(limit_);

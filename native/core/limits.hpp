@@ -119,28 +119,27 @@ class Work {
 
     // Count rows that are about to be read.
     void read_rows(std::size_t count) {
-        if (limits_) [[unlikely]] add(count, 0, count);
+        if (limits_) add(count, 0, count);
     }
     // Count hits.
     void find_hits(std::size_t count) {
-        if (limits_) [[unlikely]] add(0, count, count);
+        if (limits_) add(0, count, count);
     }
     // Count other work, in about the time that reading a row takes in a scan.
     void spend(std::size_t steps) {
-        if (limits_) [[unlikely]] add(0, 0, steps);
+        if (limits_) add(0, 0, steps);
     }
 
     // Tell the limits what was counted. Throw LimitReached if that is too much, or the time is over.
     void settle() {
-        if (limits_) [[unlikely]] tell();
+        if (limits_) tell();
     }
 
-    // Call on_block(first, last) for all of `count` elements: at once, or, under limits, in blocks that take well below a
-    // millisecond.
+    // Call on_block(first, last) for all of `count` elements: at once if they are few or nothing is limited, else in
+    // blocks that take well below a millisecond.
     template <class OnBlock>
     void in_blocks(std::size_t count, OnBlock on_block) {
-        if (!limits_) [[likely]]
-            return on_block(std::size_t{0}, count);
+        if (is_quick(count)) return on_block(std::size_t{0}, count);
         constexpr std::size_t kBlock = 16 * kStepsBetweenChecks;
         for (std::size_t first = 0; first < count; first += kBlock) {
             settle();
@@ -148,11 +147,10 @@ class Work {
         }
     }
 
-    // Call sort(order), where the order ends the sorting if there are limits and one of them is reached.
+    // Call sort(order) for `count` elements. If they are many, the order ends the sorting when a limit is reached.
     template <class Order, class Sort>
-    void in_order(const Order& order, Sort sort) {
-        if (!limits_) [[likely]]
-            return sort(order);
+    void in_order(std::size_t count, const Order& order, Sort sort) {
+        if (is_quick(count)) return sort(order);
         sort([&](const auto& left, const auto& right) {
             spend(1);
             return order(left, right);
@@ -162,13 +160,21 @@ class Work {
     bool is_limited() const { return limits_ != nullptr; }
 
   private:
-    // Apart from the loops of a search without limits, which are to stay as short as they are.
-    [[gnu::noinline, gnu::cold]] void add(std::size_t rows, std::size_t hits, std::size_t steps) {
+    // Tell whether so few elements need no check of their own; they are counted.
+    bool is_quick(std::size_t count) {
+        if (!limits_) return true;
+        if (count > kStepsBetweenChecks) return false;
+        spend(count);
+        return true;
+    }
+
+    void add(std::size_t rows, std::size_t hits, std::size_t steps) {
         rows_ += rows;
         hits_ += hits;
         if ((steps_ += steps) >= kStepsBetweenChecks) tell();
     }
 
+    // Apart from the loops of a search, which are to stay short.
     [[gnu::noinline, gnu::cold]] void tell() {
         steps_ = 0;
         const std::size_t rows = rows_, hits = hits_;

@@ -241,7 +241,7 @@ class Prober {
             n_cheaper += bin < last;
         }
         last_buckets_.resize(n_last);
-        work_.in_order(std::less<Bucket>(), [&](const auto& less) {
+        work_.in_order(n_last, std::less<Bucket>(), [&](const auto& less) {
             std::sort(last_buckets_.begin(), last_buckets_.end(), less);
         });
         for (Bucket& bucket : last_buckets_) {
@@ -322,7 +322,7 @@ class Prober {
         work_.find_hits(std::min(ranks_ ? nearest_.size() : found_.size(), request_.limit));
         if (ranks_) return finish_ranked(hits);
         if (found_.size() > request_.limit) {
-            work_.in_order(order_, [&](const auto& less) {
+            work_.in_order(found_.size(), order_, [&](const auto& less) {
                 std::nth_element(found_.data(), found_.data() + request_.limit, found_.data() + found_.size(), less);
             });
             found_.shrink(request_.limit);
@@ -354,7 +354,8 @@ class Prober {
 
     // Write the hits in the order of their asymmetric distances.
     void finish_ranked(Hits& hits) {
-        work_.in_order(nearer(), [&](const auto& less) { std::sort(nearest_.begin(), nearest_.end(), less); });
+        work_.in_order(nearest_.size(), nearer(),
+                       [&](const auto& less) { std::sort(nearest_.begin(), nearest_.end(), less); });
         const std::size_t count = nearest_.size();
         Id* ids = hits.ids.extend(count);
         Distance* distances = hits.distances.extend(count);

@@ -84,7 +84,7 @@ class Reranker {
             bound = number_of(*std::max_element(ranked_.begin(), ranked_.end()));
         }
         keep_smallest(ranked_, count, room_, closer);
-        work_.in_order(closer, [&](const auto& less) { std::sort(ranked_.begin(), ranked_.end(), less); });
+        work_.in_order(ranked_.size(), closer, [&](const auto& less) { std::sort(ranked_.begin(), ranked_.end(), less); });
     }
 
     const Manifest& manifest_;

@@ -26,7 +26,7 @@ from hamtarget.serve.transport.sockets import address_of, listening
 from hamtarget.store import Store
 
 _IDLE_SECONDS = 30
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 
 _log = logging.getLogger("hamtarget.serve")
 

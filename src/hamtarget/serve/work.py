@@ -35,7 +35,7 @@ from hamtarget.store.probe_defaults import is_made_for_probing
 Input = bytes | list[float]
 """Bytes of an image file, or a vector."""
 
-QUICK_SECONDS = 0.002
+QUICK_SECONDS = 0.005
 """Time of a batch of quick searches: a search that is expected to take longer goes to the slow lane."""
 
 # A quick search is given up after so many times as long as it was expected to take at most: the machine may be busy.
