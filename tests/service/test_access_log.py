@@ -12,9 +12,9 @@ import pytest
 from services import N_BITS, service
 
 from hamtarget.errors import FileError
-from hamtarget.serve.access_log import AccessLog, request_id
-from hamtarget.serve.request_facts import RequestFacts
-from hamtarget.serve.tokens import TokenEntry, editing_tokens
+from hamtarget.serve.access.access_log import AccessLog, request_id
+from hamtarget.serve.access.request_facts import RequestFacts
+from hamtarget.serve.access.tokens import TokenEntry, editing_tokens
 from hamtarget.store import Store
 
 KEYS = "time request client method endpoint status error rows hits ms bytes_in bytes_out".split()

@@ -13,9 +13,9 @@ from services import N_BITS, Caller, service
 
 from hamtarget.errors import InputError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve import tokens as tokens_module
+from hamtarget.serve.access import tokens as tokens_module
 from hamtarget.serve.demo_store import demo_encoder
-from hamtarget.serve.machine import resident_bytes
+from hamtarget.serve.instruments.machine import resident_bytes
 from hamtarget.store import Store
 
 MIB = 2**20

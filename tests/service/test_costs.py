@@ -1,6 +1,6 @@
 """Costs of searches: quick ones are told from slow ones, and slow ones are cut into parts."""
 
-from hamtarget.serve.cost_book import CostBook, Slices
+from hamtarget.serve.lanes.cost_book import CostBook, Slices
 
 
 def test_costs_follow_what_was_seen():

@@ -17,7 +17,7 @@ DRAIN_SECONDS = 4
 STUCK = """
 import sys, threading
 from hamtarget.serve import ServiceSettings, run
-from hamtarget.serve.work import Work
+from hamtarget.serve.lanes.work import Work
 from hamtarget.store import Store
 
 path, stuck, drain = sys.argv[1:]

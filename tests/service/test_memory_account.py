@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hamtarget.serve.memory import MemoryAccount
+from hamtarget.serve.lanes.memory import MemoryAccount
 from hamtarget.serve.problems import Problem
 
 

@@ -10,9 +10,9 @@ from services import N_BITS, service
 
 from hamtarget.errors import ServerError, WriteError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve import readiness as readiness_module
+from hamtarget.serve.instruments import readiness as readiness_module
 from hamtarget.serve.app import create_app
-from hamtarget.serve.readiness import Readiness
+from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.store import Store
 
 ITEM = {"items": [{"id": "new", "code": "00" * 8}]}

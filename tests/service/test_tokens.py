@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 from hamtarget.cli.main import app
 from hamtarget.errors import CorruptFileError, FileError, InputError, UnsupportedFileError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve import token_ring as token_ring_module
-from hamtarget.serve import tokens as tokens_module
-from hamtarget.serve.roles import check_roles, needed_role
-from hamtarget.serve.token_ring import TokenRing
-from hamtarget.serve.tokens import TokenEntry, editing_tokens, new_token, read_tokens, remove_tokens
+from hamtarget.serve.access import token_ring as token_ring_module
+from hamtarget.serve.access import tokens as tokens_module
+from hamtarget.serve.access.roles import check_roles, needed_role
+from hamtarget.serve.access.token_ring import TokenRing
+from hamtarget.serve.access.tokens import TokenEntry, editing_tokens, new_token, read_tokens, remove_tokens
 from hamtarget.store import Store
 
 START = "from hamtarget.cli import start; start()"

@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from hamtarget.serve.askers import Asker
+from hamtarget.serve.lanes.askers import Asker
 from hamtarget.serve.messages import Message
 from hamtarget.serve.problems import Problem, too_much
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hamtarget.datasets.images import read_image
 from hamtarget.errors import ImageError, MissingExtraError
-from hamtarget.serve.memory import Holding
+from hamtarget.serve.lanes.memory import Holding
 from hamtarget.serve.problems import Problem
 
 if TYPE_CHECKING:

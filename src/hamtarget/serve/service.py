@@ -18,15 +18,15 @@ from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
-from hamtarget.serve.askers import Asker, SlowLane, asker_of
-from hamtarget.serve.coalescing import Coalescer
-from hamtarget.serve.cost_book import Slices
-from hamtarget.serve.memory import MemoryAccount
-from hamtarget.serve.meters import Meters
+from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
+from hamtarget.serve.lanes.coalescing import Coalescer
+from hamtarget.serve.lanes.cost_book import Slices
+from hamtarget.serve.lanes.memory import MemoryAccount
+from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, busy, not_found, too_much
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.work import (
+from hamtarget.serve.lanes.work import (
     DeleteJob,
     Encoded,
     EncodeJob,

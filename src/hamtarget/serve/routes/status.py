@@ -11,11 +11,11 @@ from starlette.responses import PlainTextResponse, Response
 import hamtarget
 from hamtarget.serve import messages
 from hamtarget.serve.answers import json_response
-from hamtarget.serve.instruments import Instruments
-from hamtarget.serve.machine import resident_bytes
+from hamtarget.serve.instruments.gauges import Instruments
+from hamtarget.serve.instruments.machine import resident_bytes
 from hamtarget.serve.openapi import ERRORS
 from hamtarget.serve.problems import not_ready
-from hamtarget.serve.readiness import Readiness
+from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.service import Service
 
 

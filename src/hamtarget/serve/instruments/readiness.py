@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hamtarget.errors import HamtargetError
-from hamtarget.serve.machine import free_bytes
+from hamtarget.serve.instruments.machine import free_bytes
 from hamtarget.serve.problems import STORAGE_STATUS
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store

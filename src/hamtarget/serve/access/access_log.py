@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 
 from hamtarget.errors import FileError
-from hamtarget.serve.request_facts import RequestFacts
+from hamtarget.serve.access.request_facts import RequestFacts
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")

@@ -12,17 +12,17 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hamtarget.serve.access_log import AccessLog, request_id
-from hamtarget.serve.memory import HOLDING, Holding, MemoryAccount
-from hamtarget.serve.meters import Meters
+from hamtarget.serve.access.access_log import AccessLog, request_id
+from hamtarget.serve.lanes.memory import HOLDING, Holding, MemoryAccount
+from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.serve.passing import CLIENT_HEADER
 from hamtarget.serve.problems import Problem
-from hamtarget.serve.readiness import Readiness
-from hamtarget.serve.request_facts import RequestFacts, put_facts
-from hamtarget.serve.roles import ITEMS_PATH, allows, is_open, needed_role
+from hamtarget.serve.instruments.readiness import Readiness
+from hamtarget.serve.access.request_facts import RequestFacts, put_facts
+from hamtarget.serve.access.roles import ITEMS_PATH, allows, is_open, needed_role
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.token_ring import TokenRing
-from hamtarget.serve.tokens import Role
+from hamtarget.serve.access.token_ring import TokenRing
+from hamtarget.serve.access.tokens import Role
 from hamtarget.serve.transport.crowd import CONNECTION
 
 # Status of a request whose client went before it was answered; nginx logs the same.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hamtarget.serve.tokens import ROLES, Role
+from hamtarget.serve.access.tokens import ROLES, Role
 
 ITEMS_PATH = "/v1/items/"
 # Needs no token: the page that asks for it, and the checks that the service lives.
@@ -55,4 +55,4 @@ def check_roles(routes: Iterable[Any]) -> None:
     for route in routes:
         for method in route.methods:
             if not is_open(route.path) and needed_role(method, route.path) is None:
-                raise TypeError(f"{method} {route.path} has no role; add it to hamtarget/serve/roles.py")
+                raise TypeError(f"{method} {route.path} has no role; add it to hamtarget/serve/access/roles.py")

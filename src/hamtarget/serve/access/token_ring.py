@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hamtarget.errors import FileError
-from hamtarget.serve.tokens import TokenEntry, read_tokens
+from hamtarget.serve.access.tokens import TokenEntry, read_tokens
 
 _LOOK_SECONDS = 1.0
 # No token is longer: whoever sends more cannot make the service hash it.

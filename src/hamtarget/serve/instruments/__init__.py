@@ -1,0 +1,1 @@
+"""Counters, gauges and readiness of a service."""

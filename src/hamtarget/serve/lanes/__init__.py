@@ -1,0 +1,1 @@
+"""Queues and the bounds of the work in them."""
