@@ -179,13 +179,13 @@ def test_heavy_searches_of_one_client_do_not_delay_those_of_another(many_rows, c
 
 
 def test_the_work_ends_with_the_deadline(many_rows, codes):
-    with running(many_rows, deadline=1.5) as service, service.wire() as wire:
+    with running(many_rows, deadline=0.6) as service, service.wire() as wire:
         small_searches(service, codes, n=10)
         before = service.memory
         began = time.monotonic()
         wire.send("POST", "/v1/search/batch", heavy(codes, 8192))
-        at_work = service.worked(0.5)
-        while_it_works = small_searches(service, codes, n=50, seconds=0.5)
+        at_work = service.worked(0.25)
+        while_it_works = small_searches(service, codes, n=50, seconds=0.2)
         status, answer = wire.receive()
         assert time.monotonic() - began < 10
         assert (status, answer["error"]["kind"]) == (504, "deadline")

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.coalescing import LATER, Coalescer
-from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.serve.problems import Problem
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import hamtarget
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve.instruments import readiness as readiness_module
 from hamtarget.serve.access.tokens import MAX_TOKENS
+from hamtarget.serve.instruments import readiness as readiness_module
 
 PAGE = (Path(hamtarget.__file__).parents[2] / "docs" / "service.md").read_text()
 MIB = 2**20

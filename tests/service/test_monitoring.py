@@ -19,8 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from services import N_BITS, service
 
 from hamtarget.serve.instruments.gauges import meters as meters_module
-from hamtarget.serve.instruments.machine import descriptor_limit, free_bytes, log_bytes, open_descriptors, resident_bytes
-from hamtarget.serve.instruments.gauges.meters import Meters
+from hamtarget.serve.instruments.machine import (
+    descriptor_limit,
+    free_bytes,
+    log_bytes,
+    open_descriptors,
+    resident_bytes,
+)
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.store import Store
 
 FOLDER = importlib.resources.files("hamtarget.integrations") / "monitoring"
@@ -262,7 +268,7 @@ def test_several_processes_add_up(tmp_path):
     """Every gauge has a mode for several processes, and the mode gives the number that a person expects."""
     script = """
 import sys
-from hamtarget.serve.instruments.gauges.meters import Meters
+from hamtarget.serve.instruments.meters import Meters
 meters = Meters()
 meters.requests.labels("/v1/search", 200).inc(2)
 meters.waiting.set(int(sys.argv[1])); meters.connections.set(3); meters.open_descriptors.set(int(sys.argv[1]))

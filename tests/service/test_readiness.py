@@ -10,8 +10,8 @@ from services import N_BITS, service
 
 from hamtarget.errors import ServerError, WriteError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve.instruments import readiness as readiness_module
 from hamtarget.serve.app import create_app
+from hamtarget.serve.instruments import readiness as readiness_module
 from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.store import Store
 

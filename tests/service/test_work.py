@@ -9,12 +9,12 @@ from services import N_BITS, SignEncoder
 
 from hamtarget.errors import ImageError, InputError, NotFiniteError, ReadOnlyError, ShapeError
 from hamtarget.serve import ServiceSettings
+from hamtarget.serve.demo_store import demo_encoder
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import work as work_module
 from hamtarget.serve.lanes.coalescing import LATER
-from hamtarget.serve.demo_store import demo_encoder
-from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
-from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.serve.lanes.work import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob, Work
+from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
 from hamtarget.store import Store
 
 

@@ -10,7 +10,15 @@ import typer
 
 from hamtarget.cli.terminal.failures import CommandGroup
 from hamtarget.cli.terminal.output import Column, note, write_table
-from hamtarget.serve.access.tokens import Role, TokenEntry, editing_tokens, new_token, read_tokens, remove_tokens, time_text
+from hamtarget.serve.access.tokens import (
+    Role,
+    TokenEntry,
+    editing_tokens,
+    new_token,
+    read_tokens,
+    remove_tokens,
+    time_text,
+)
 
 token_verbs = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="markdown")
 

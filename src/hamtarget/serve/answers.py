@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
-from hamtarget.serve.problems import Problem
 from hamtarget.serve.lanes.work import Found, payload_json
+from hamtarget.serve.problems import Problem
 
 _JSON = "application/json"
 _DECIMALS = 4

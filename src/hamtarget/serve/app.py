@@ -19,12 +19,13 @@ import hamtarget
 from hamtarget.errors import HamtargetError
 from hamtarget.serve.access.access_log import AccessLog
 from hamtarget.serve.access.guard import Guard
-from hamtarget.serve.instruments.gauges import Instruments
-from hamtarget.serve.passing import PassOn
-from hamtarget.serve.problems import Problem, problem_of
-from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.access.request_facts import facts_of
 from hamtarget.serve.access.roles import check_roles
+from hamtarget.serve.access.token_ring import TokenRing, reloading_at_hangup
+from hamtarget.serve.instruments.gauges import Instruments
+from hamtarget.serve.instruments.readiness import Readiness
+from hamtarget.serve.passing import PassOn
+from hamtarget.serve.problems import Problem, problem_of
 from hamtarget.serve.routes.item_routes import item_routes
 from hamtarget.serve.routes.pages import page_routes
 from hamtarget.serve.routes.searches import search_routes
@@ -32,7 +33,6 @@ from hamtarget.serve.routes.status import status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.shortcut import Handler, Shortcut, plain_routes
-from hamtarget.serve.access.token_ring import TokenRing, reloading_at_hangup
 from hamtarget.store import Store
 
 _DESCRIPTION = (

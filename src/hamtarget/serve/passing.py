@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hamtarget.serve.problems import busy
 from hamtarget.serve.access.request_facts import facts_of
 from hamtarget.serve.access.roles import ITEMS_PATH
+from hamtarget.serve.problems import busy
 
 CLIENT_HEADER = b"x-hamtarget-client"
 """Header by which one process tells another who asked."""

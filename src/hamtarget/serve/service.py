@@ -18,14 +18,11 @@ from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.cost_book import Slices
 from hamtarget.serve.lanes.memory import MemoryAccount
-from hamtarget.serve.instruments.gauges.meters import Meters
-from hamtarget.serve.pictures import Picture
-from hamtarget.serve.problems import Problem, busy, not_found, too_much
-from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.lanes.work import (
     DeleteJob,
     Encoded,
@@ -42,6 +39,9 @@ from hamtarget.serve.lanes.work import (
     needs_items,
     part_of,
 )
+from hamtarget.serve.pictures import Picture
+from hamtarget.serve.problems import Problem, busy, not_found, too_much
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 from hamtarget.store.probe_defaults import probing_defaults
 

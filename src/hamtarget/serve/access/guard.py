@@ -13,16 +13,16 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hamtarget.serve.access.access_log import AccessLog, request_id
-from hamtarget.serve.lanes.memory import HOLDING, Holding, MemoryAccount
-from hamtarget.serve.instruments.gauges.meters import Meters
-from hamtarget.serve.passing import CLIENT_HEADER
-from hamtarget.serve.problems import Problem
-from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.access.request_facts import RequestFacts, put_facts
 from hamtarget.serve.access.roles import ITEMS_PATH, allows, is_open, needed_role
-from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.access.token_ring import TokenRing
 from hamtarget.serve.access.tokens import Role
+from hamtarget.serve.instruments.meters import Meters
+from hamtarget.serve.instruments.readiness import Readiness
+from hamtarget.serve.lanes.memory import HOLDING, Holding, MemoryAccount
+from hamtarget.serve.passing import CLIENT_HEADER
+from hamtarget.serve.problems import Problem
+from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.transport.crowd import CONNECTION
 
 # Status of a request whose client went before it was answered; nginx logs the same.

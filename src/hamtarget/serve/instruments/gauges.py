@@ -8,9 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hamtarget.serve.instruments.machine import descriptor_limit, free_bytes, log_bytes, open_descriptors, resident_bytes
+from hamtarget.serve.instruments.machine import (
+    descriptor_limit,
+    free_bytes,
+    log_bytes,
+    open_descriptors,
+    resident_bytes,
+)
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.memory import MemoryAccount
-from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.store import Store
 
 # A process that is not asked for its counters reads its gauges so often: another process may add them up.

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from hamtarget.search.limits import Limits
+from hamtarget.serve.access.request_facts import RequestFacts, facts_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.memory import HOLDING, Holding, MemoryAccount
-from hamtarget.serve.access.request_facts import RequestFacts, facts_of
 from hamtarget.serve.service_settings import ServiceSettings
 
 T = TypeVar("T")

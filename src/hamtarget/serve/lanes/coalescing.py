@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from hamtarget.serve.instruments.gauges.meters import Meters
+from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.problems import busy, too_busy
 
 Job = TypeVar("Job")

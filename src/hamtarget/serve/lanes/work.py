@@ -20,11 +20,11 @@ from hamtarget.search import BatchHits
 from hamtarget.search.limits import Limits
 from hamtarget.search.results import Costs, join_hits
 from hamtarget.serve import messages
-from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.code_sample import Sampler
+from hamtarget.serve.instruments.meters import Meters
+from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
 from hamtarget.serve.lanes.memory import Holding
-from hamtarget.serve.instruments.gauges.meters import Meters
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings

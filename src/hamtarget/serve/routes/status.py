@@ -13,9 +13,9 @@ from hamtarget.serve import messages
 from hamtarget.serve.answers import json_response
 from hamtarget.serve.instruments.gauges import Instruments
 from hamtarget.serve.instruments.machine import resident_bytes
+from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.openapi import ERRORS
 from hamtarget.serve.problems import not_ready
-from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.service import Service
 
 
