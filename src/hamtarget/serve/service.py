@@ -239,9 +239,9 @@ class Service:
         # Who has slow work waiting does not try out in the quick lane what else may be slow.
         is_quick = not self._slow.has_waiting(asker.client) if expected is None else expected <= self.work.quick_seconds
         found = None
-        if expected is not None and expected <= _HERE_SECONDS and self._searching.is_idle:
-            # Items of several requests are better read at once.
-            found = self.work.search_here(job, may_read=self._n_searches == 1)
+        if expected is not None and expected <= _HERE_SECONDS:
+            # Items of several requests are better read at once, but not if they would have to wait for that.
+            found = self.work.search_here(job, may_read=self._n_searches == 1 or self._searching.is_busy)
         if found is None and is_quick:
             try:
                 found = await self._searching.submit(job, rows=len(job.queries.codes), client=asker.client)

@@ -62,6 +62,7 @@ class Coalescer(Generic[Job, Answer]):
         # Jobs of each client that has any; the first client is the next in turn.
         self._waiting: OrderedDict[str, deque[_Waiting[Job, Answer]]] = OrderedDict()
         self._n_waiting = 0
+        self._is_working = False
         # Guards the jobs that wait; notified when one comes, or when none will come any more.
         self._changed = threading.Condition()
         self._ending = False
@@ -112,9 +113,9 @@ class Coalescer(Generic[Job, Answer]):
         return await future
 
     @property
-    def is_idle(self) -> bool:
-        """True if no job waits."""
-        return not self._n_waiting
+    def is_busy(self) -> bool:
+        """True if a new job would have to wait."""
+        return self._is_working or self._n_waiting > 0
 
     def has_waiting(self, client: str) -> bool:
         """Return True if jobs of this client wait."""
@@ -131,6 +132,7 @@ class Coalescer(Generic[Job, Answer]):
     def _run(self) -> None:
         """Run batches until the end, in the thread; the event loop may be busy with answers meanwhile."""
         while batch := self._next_batch():
+            self._is_working = True
             began = time.perf_counter()
             answers: Sequence[Answer | BaseException]
             try:
@@ -145,6 +147,7 @@ class Coalescer(Generic[Job, Answer]):
                 batch[0].loop.call_soon_threadsafe(_settle_all, batch, answers)
             # Else what is in them would stay in memory until the next batch.
             del batch, answers
+            self._is_working = False
 
     def _next_batch(self) -> list[_Waiting[Job, Answer]]:
         """Wait for jobs and return those of the next batch; an empty list at the end."""

@@ -35,7 +35,7 @@ from hamtarget.store.probe_defaults import is_made_for_probing
 Input = bytes | list[float]
 """Bytes of an image file, or a vector."""
 
-QUICK_SECONDS = 0.005
+QUICK_SECONDS = 0.01
 """Time of a batch of quick searches: a search that is expected to take longer goes to the slow lane."""
 
 # A quick search is given up after so many times as long as it was expected to take at most: the machine may be busy.
@@ -43,7 +43,7 @@ _PATIENCE = 10
 # One that is given up without having worked for long, on a busy machine, is tried again so many times.
 _TRIES = 3
 # A search in a database waits for the network, and is worth sharing with others for longer.
-_DATABASE_FACTOR = 20
+_DATABASE_FACTOR = 4
 # Bytes of payloads that are read at once; larger answers are read in pieces, in the slow lane.
 _QUICK_BYTES = 256 * 2**10
 # Items are read in the event loop only as long as no read takes longer, as one from a slow disk does.
