@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from services import N_BITS, service
 
-from hamtarget.serve.instruments.gauges import meters as meters_module
+import hamtarget.serve
+from hamtarget.serve.instruments import meters as meters_module
 from hamtarget.serve.instruments.machine import (
     descriptor_limit,
     free_bytes,
@@ -114,8 +116,8 @@ def test_every_expression_parses_and_names_what_there_is(where, expression):
 
 def test_kinds_in_rules_are_kinds_of_the_service():
     """A rule that waits for a kind which no line of the service makes would never fire."""
-    package = importlib.resources.files("hamtarget.serve")
-    source = "".join(path.read_text() for path in package.iterdir() if path.name.endswith(".py"))
+    package = Path(hamtarget.serve.__file__).parent
+    source = "".join(path.read_text("utf-8") for path in package.rglob("*.py"))
     made = set(re.findall(r'Problem\(\s*[\w.]+,\s*"(\w+)"', source))
     assert {"token", "role", "storage", "busy"} <= made
     for rule in alert_rules():

@@ -27,7 +27,7 @@ from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
 from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
-from hamtarget.store.duplicates import close_groups
+from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.address import Address, parse_address
@@ -392,11 +392,8 @@ class PostgresEngine:
     ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
-        for a, b, distances in pairs_within(index, radius, threads=threads, progress=progress, limits=limits):
-            ids = self._ids_of(np.concatenate((a, b)))
-            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
-                if row_a in ids and row_b in ids:
-                    yield Pair(ids[row_a], ids[row_b], distance)
+        pairs = pairs_within(index, radius, threads=threads, progress=progress, limits=limits)
+        yield from name_pairs(pairs, self._ids_of, limits)
 
     def groups(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None

@@ -26,7 +26,7 @@ from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
-from hamtarget.store.duplicates import close_groups
+from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
@@ -407,11 +407,8 @@ class FolderEngine:
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
-        for a, b, distances in pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits):
-            ids = self.ids_of(np.concatenate((a, b)))
-            for row_a, row_b, distance in zip(a.tolist(), b.tolist(), distances.tolist(), strict=True):
-                if row_a in ids and row_b in ids:
-                    yield Pair(ids[row_a], ids[row_b], distance)
+        pairs = pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits)
+        yield from name_pairs(pairs, self.ids_of, limits)
 
     def groups(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
