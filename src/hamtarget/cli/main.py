@@ -72,12 +72,12 @@ app.command(
 app.command(
     rich_help_panel=_SEARCH,
     short_help="Copy a store while it is in use.",
-    epilog="Example: hamtarget backup store /mnt/backups/store",
+    epilog="Example: hamtarget backup store backups/store",
 )(backup.backup)
 app.command(
     rich_help_panel=_SEARCH,
     short_help="Make a store of a backup.",
-    epilog="Example: hamtarget restore /mnt/backups/store store --replace",
+    epilog="Example: hamtarget restore backups/store store --replace",
 )(restore.restore)
 app.command(
     rich_help_panel=_SEARCH,
