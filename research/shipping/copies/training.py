@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -40,8 +40,10 @@ class CopySettings:
         weight: weight of dissimilar pairs at the end. One false pair in a million must weigh as much as a missed copy.
         first_weight: the same at the beginning. It grows evenly, on a logarithmic scale, until half of the steps.
         batch: photos of a step.
-        views: altered views of each photo.
+        views: views of each photo. The first stands for the original that somebody stores: it is resampled, and
+            altered by nothing else.
         steps: steps of training.
+        seconds: time of training, instead of a number of steps; 0: as many steps as `steps` says.
         rate: largest learning rate.
         sharpness: sharpness of the soft bits.
         strength: frequency and strength of the alterations.
@@ -57,6 +59,7 @@ class CopySettings:
     batch: int = 1024
     views: int = 4
     steps: int = 3400
+    seconds: float = 0.0
     rate: float = 3e-3
     sharpness: float = 2.0
     strength: Strength = field(default_factory=Strength)
@@ -74,21 +77,23 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwor
     loss = HammingTargetLoss(
         settings.n_bits, settings.radii, dissimilar_weight=settings.weight, sharpness=settings.sharpness
     )
-    altered = torch.compile(alter, dynamic=False) if device.type == "cuda" else alter
-    told = time.perf_counter()
-    for step in range(settings.steps):
-        spent = step / settings.steps
+    original = replace(settings.strength, light=1.0)
+    altered, trained = alter, network
+    if device.type == "cuda":
+        altered, trained = torch.compile(alter, dynamic=False), torch.compile(network, dynamic=False)
+    begun = told = time.perf_counter()
+    step, spent = 0, 0.0
+    while spent < 1:
         warm = min(1.0, spent / _WARM_UP)
         optimizer.param_groups[0]["lr"] = settings.rate * warm * max(_LAST_RATE, 0.5 * (1 + math.cos(math.pi * spent)))
         growth = settings.weight / settings.first_weight
         loss.dissimilar_weight = settings.first_weight * growth ** min(1.0, 2 * spent)
         items = torch.randint(0, len(photos), (settings.batch,), device=device)
         chosen = photos[items].float() / 255
-        views = torch.cat(
-            [altered(chosen, aspects[items], settings.side, settings.strength) for _ in range(settings.views)]
-        )
+        strengths = [original] + [settings.strength] * (settings.views - 1)
+        views = torch.cat([altered(chosen, aspects[items], settings.side, strength) for strength in strengths])
         with torch.autocast(device.type, torch.bfloat16):
-            logits = network(views.to(memory_format=torch.channels_last))
+            logits = trained(views.to(memory_format=torch.channels_last))
         owners = items.repeat(settings.views)
         terms = loss(logits.float(), owners[:, None] == owners[None, :])
         optimizer.zero_grad(set_to_none=True)
@@ -100,6 +105,9 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwor
             told = time.perf_counter()
             facts = {"step": step, "similar": float(terms.similar), **terms.diagnostics()}
             print(json.dumps({name: float(f"{value:.3g}") for name, value in facts.items()}), flush=True)
+        step += 1
+        spent = (time.perf_counter() - begun) / settings.seconds if settings.seconds else step / settings.steps
+    print(f"{step} steps", flush=True)
     return averaged.eval()
 
 
@@ -129,6 +137,8 @@ def main() -> None:
     parser.add_argument("--weight", type=float, default=usual.weight)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--steps", type=int, default=usual.steps)
+    parser.add_argument("--seconds", type=float, default=usual.seconds, help="time of training, instead of --steps")
+    parser.add_argument("--box", type=float, default=usual.strength.box)
     parser.add_argument("--crop", type=float, default=usual.strength.crop)
     parser.add_argument("--share", type=float, default=usual.strength.share)
     parser.add_argument("--seed", type=int, default=usual.seed)
@@ -141,7 +151,8 @@ def main() -> None:
         weight=asked.weight,
         batch=asked.batch,
         steps=asked.steps,
-        strength=Strength(crop=asked.crop, share=asked.share),
+        strength=Strength(crop=asked.crop, share=asked.share, box=asked.box),
+        seconds=asked.seconds,
         seed=asked.seed,
     )
     photos, aspects = read_packs(asked.photos, STORED_SIDE)
