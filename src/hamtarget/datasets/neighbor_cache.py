@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
 from hamtarget.datasets.archives import read_npz
+from hamtarget.datasets.cache_folder import cache_folder
 from hamtarget.datasets.ground_truth import exact_neighbors
 from hamtarget.datasets.vector_files import content_checksum
 from hamtarget.errors import HamtargetError
@@ -57,12 +58,6 @@ def cached_neighbors(
             write_atomically(place / name, _packed(neighbors, key))
             break
     return neighbors
-
-
-def cache_folder() -> Path:
-    """Return the folder for files that have no better place: HAMTARGET_CACHE, or ~/.cache/hamtarget."""
-    chosen = os.environ.get("HAMTARGET_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "hamtarget"
 
 
 def _packed(neighbors: NDArray[np.int64], key: bytes) -> bytes:
