@@ -15,6 +15,7 @@ from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
 from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
+from hamtarget.learn.networks import backbones
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
@@ -31,6 +32,10 @@ CLASSES = """
 411 414 421 424 425 427 430 435 436 437 438 440 445 447 448 457 458 462 463 466 467 470 471 474 480 485 488 645 678
 683 704 707 839 853 873 899 909 924
 """
+
+# The largest features of a drawn picture, and their values.
+RECORDED_TOP = [590, 154, 362, 533, 668]
+RECORDED_VALUES = [6.4637, 5.9335, 4.2015, 3.3773, 3.2531]
 
 
 def layers():
@@ -192,6 +197,113 @@ def test_a_damaged_file_is_refused(weights, tmp_path):
         read_weights(tmp_path / "absent.npz")
 
 
+# Folded, as safetensors
+
+
+def folded_file(arrays, stages):
+    """Return a file of the same network with its batch norms folded."""
+    tensors = {}
+    for convolution, norm, *_ in layers():
+        if not convolution.startswith(tuple(f"layer{stage}" for stage in range(stages + 1, 5))):
+            name = convolution.removesuffix(".0") if "downsample" in convolution else convolution
+            gamma, shift, mean, variance = (
+                arrays[f"{norm}.{part}"] for part in ("weight", "bias", "running_mean", "running_var")
+            )
+            scale = gamma / np.sqrt(variance + 1e-3)
+            weight = arrays[f"{convolution}.weight"]
+            weight = np.ascontiguousarray(weight[:, ::-1]) if name == "conv1" else weight
+            tensors[f"{name}.weight"] = torch.from_numpy(weight)
+            tensors[f"{name}.scale"] = torch.from_numpy(scale * arrays[f"{convolution}.weight.scale"])
+            tensors[f"{name}.bias"] = torch.from_numpy(shift - mean * scale)
+    return tensors
+
+
+@pytest.mark.parametrize("stages", [3, 4])
+def test_a_folded_file_gives_the_features_of_its_last_stage(arrays, weights, images, tmp_path, stages):
+    path = tmp_path / "folded.safetensors"
+    safetensors.torch.save_file(folded_file(arrays, stages), path)
+    network, whole = backbone("resnet50_caffe", path, frozen_stages=2), ResNet50.load(weights)
+    assert network.out_features == {3: 1024, 4: 2048}[stages]
+    assert network.input_shape == (3, 160, 160)
+    assert not network.layer1[0].conv1.weight.requires_grad
+    assert network.layer2[0].conv1.weight.requires_grad
+    expected = []
+    whole.get_submodule(f"layer{stages}").register_forward_hook(lambda *at: expected.append(at[2].mean(dim=(2, 3))))
+    with torch.no_grad():
+        whole(images)
+        torch.testing.assert_close(network(images), expected[0], atol=1e-4 * float(expected[0].abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: without(t, "layer3.2.conv1.bias"), r"lacks layer3\.2\.conv1\.bias"),
+        (lambda t: without(t, "conv1.scale"), r"lacks conv1\.scale"),
+        (lambda t: t | {"layer9.weight": torch.zeros(3)}, r"has layer9\.weight besides"),
+        (lambda t: t | {"conv1.bias": torch.zeros(63)}, r"conv1\.bias is torch.float32 of shape \(63,\)"),
+        (lambda t: t | {"conv1.weight": torch.zeros(64, 3, 7, 7)}, r"conv1\.weight is torch.float32"),
+        (lambda t: t | {"conv1.bias": torch.full((64,), torch.nan)}, r"conv1\.bias holds NaN"),
+        (lambda t: {"fc.weight": torch.zeros(3)}, r"lacks conv1\.weight"),
+    ],
+)
+def test_a_folded_file_that_does_not_fit_is_named(arrays, tmp_path, change, message):
+    path = tmp_path / "folded.safetensors"
+    safetensors.torch.save_file(change(folded_file(arrays, 3)), path)
+    with pytest.raises(CorruptFileError, match=message):
+        backbone("resnet50_caffe", path)
+
+
+def test_a_damaged_folded_file_is_refused(arrays, tmp_path):
+    path = tmp_path / "folded.safetensors"
+    whole = safetensors.torch.save(folded_file(arrays, 3))
+    for content in (b"", b"no weights", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(CorruptFileError, match="not a whole safetensors file"):
+            backbone("resnet50_caffe", path)
+    with pytest.raises(FileError, match="no such file"):
+        backbone("resnet50_caffe", tmp_path / "absent.safetensors")
+
+
+# The one that comes with the package
+
+
+def test_the_shipped_network_is_the_default():
+    network = backbone()
+    assert network.out_features == 1024
+    assert network.input_shape == (3, 160, 160)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 8_528_000
+    assert backbones._SHIPPED_PATH.stat().st_size < 9_000_000
+    frozen = backbone("resnet50_conv4", size=96, frozen_stages=4)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert frozen.input_shape == (3, 96, 96)
+    with pytest.raises(InputError, match="come with the package"):
+        backbone("resnet50_conv4", "weights.safetensors")
+
+
+def test_the_shipped_network_gives_its_recorded_features():
+    """A picture that is drawn by arithmetic: the same everywhere."""
+    rows, columns = np.mgrid[:160, :160]
+    picture = np.stack([rows, columns, np.where((rows - 80) ** 2 + (columns - 80) ** 2 < 3000, 250, 20)])
+    with torch.inference_mode():
+        found = backbone()(torch.from_numpy(picture.astype(np.uint8))[None])[0]
+    top = found.topk(5)
+    assert top.indices.tolist() == RECORDED_TOP
+    torch.testing.assert_close(top.values, torch.tensor(RECORDED_VALUES), atol=1e-3, rtol=1e-3)
+
+
+def test_another_file_in_its_place_is_refused(monkeypatch, tmp_path):
+    content = bytearray(backbones._SHIPPED_PATH.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed = tmp_path / "resnet50_conv4.safetensors"
+    monkeypatch.setattr(backbones, "_SHIPPED_PATH", changed)
+    changed.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="install hamtarget again"):
+        backbone()
+    changed.unlink()
+    with pytest.raises(FileError, match="no such file"):
+        backbone()
+
+
 # By name
 
 
@@ -334,6 +446,19 @@ def test_an_encoder_learns_from_small_photos_at_another_size(tmp_path):
 
 
 # The real file
+
+
+@real_weights
+def test_the_shipped_network_is_the_first_part_of_the_whole():
+    shipped, whole = backbone().state_dict(), ResNet50.load(WEIGHTS).state_dict()
+    for name, tensor in shipped.items():
+        # Both were rounded to 8 bits by themselves: at a tie they may differ by a step of 1/127 of the largest.
+        if tensor.ndim == 4:
+            step = whole[name].abs().amax(dim=(1, 2, 3), keepdim=True) / 127
+            assert float(((tensor - whole[name]).abs() / step).max()) < 1.01
+            assert int(((tensor - whole[name]).abs() > 0.01 * step).sum()) < 10
+        else:
+            torch.testing.assert_close(tensor, whole[name], atol=1e-5, rtol=1e-5)
 
 
 @real_weights

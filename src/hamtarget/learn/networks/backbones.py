@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 from collections.abc import Sequence
@@ -14,13 +15,18 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from hamtarget._reading import reason_of
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError
 from hamtarget.learn.networks.augmentation import Resize
 from hamtarget.learn.networks.resnet50 import ResNet50
 
+SHIPPED = "resnet50_conv4"
+SHIPPED_FILE = "resnet50_conv4.safetensors"
 RESNET50_CAFFE = "resnet50_caffe"
 PRETRAINED = "pretrained"
 
+_SHIPPED_PATH = Path(__file__).parents[1] / "models" / SHIPPED_FILE
+_SHIPPED_SHA256 = "b6629bd61fc29b8dd570f1c1665a4f989f0923417da8aec1ff47f3cbbf6bae7e"
 _LIBRARIES = ("timm", "torchvision")
 # What torchvision's networks were trained with, of images of 0 to 1.
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -28,7 +34,7 @@ _IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 
 
 def backbone(
-    network: str | nn.Module,
+    network: str | nn.Module = SHIPPED,
     weights: str | Path | None = None,
     *,
     size: int | tuple[int, int] | None = None,
@@ -37,12 +43,13 @@ def backbone(
     """Return a network that turns images of 0 to 255 into features, with their number as `out_features`.
 
     Args:
-        network: "resnet50_caffe"; the name of a network of timm ("resnetv2_50") or torchvision, whichever is installed;
-            the name with its library ("torchvision:resnet50"); or any nn.Module, which is used as it is.
-        weights: file of weights: npz for resnet50_caffe, safetensors for others. "pretrained": timm or torchvision
-            fetches them. None: random weights, for these two.
+        network: "resnet50_conv4", which comes with the package: ResNet-50 without its last stage; "resnet50_caffe", the
+            whole; the name of a network of timm ("resnetv2_50") or torchvision, whichever is installed; the name with
+            its library ("torchvision:resnet50"); or any nn.Module, which is used as it is.
+        weights: file of weights: npz or safetensors for resnet50_caffe, safetensors for others; none for
+            resnet50_conv4. "pretrained": timm or torchvision fetches them. None: random weights, for these two.
         size: side in pixels, or (height, width), to which images are scaled first. None: they are not scaled.
-        frozen_stages: number of stages that are not trained, see `ResNet50`; for resnet50_caffe only.
+        frozen_stages: number of stages that are not trained, see `ResNet50`; for resnet50_conv4 and resnet50_caffe.
 
     Raises:
         InputError: there is no network of this name, or it does not take these arguments.
@@ -51,20 +58,25 @@ def backbone(
         MissingExtraError: neither timm nor torchvision is installed.
 
     Example:
-        >>> from torch import nn
-        >>> backbone(nn.Identity()).__class__.__name__
-        'Identity'
+        >>> backbone("resnet50_conv4").out_features
+        1024
     """
-    if frozen_stages and network != RESNET50_CAFFE:
-        raise InputError(f"frozen_stages is {frozen_stages}; only {RESNET50_CAFFE} takes it, not {network!r}")
+    if frozen_stages and network not in (SHIPPED, RESNET50_CAFFE):
+        raise InputError(
+            f"frozen_stages is {frozen_stages}; only {SHIPPED} and {RESNET50_CAFFE} take it, not {network!r}"
+        )
     if isinstance(network, nn.Module):
         if weights is not None:
             raise InputError(f"weights {str(weights)!r} with an nn.Module; expected it to have its weights: leave out")
         found = network
+    elif network == SHIPPED:
+        if weights is not None:
+            raise InputError(f"weights {str(weights)!r} with {SHIPPED}; its weights come with the package: leave out")
+        found = _shipped(frozen_stages)
     elif network == RESNET50_CAFFE:
         if weights is None or weights == PRETRAINED:
-            raise InputError(f"weights is {weights!r}; expected the path of resnet50_caffe_int8.npz")
-        found = ResNet50.load(weights, frozen_stages=frozen_stages)
+            raise InputError(f"weights is {weights!r}; expected the path of resnet50_caffe_int8.npz or of safetensors")
+        found = _resnet50(Path(weights), frozen_stages)
     else:
         found = _of_library(network, weights)
     return found if size is None else Resized(found, size)
@@ -81,6 +93,8 @@ class Resized(nn.Module):
     def __init__(self, network: nn.Module, size: int | tuple[int, int]) -> None:
         super().__init__()
         self.resize = Resize(size)
+        height, width = (size, size) if isinstance(size, int) else size
+        self.input_shape = (3, height, width)
         self.network = network
         self.out_features = _out_features(network)
 
@@ -118,6 +132,30 @@ class Normalized(nn.Module):
         return features
 
 
+def _shipped(frozen_stages: int) -> ResNet50:
+    """Return the network that comes with the package."""
+    content = _read(_SHIPPED_PATH)
+    if hashlib.sha256(content).hexdigest() != _SHIPPED_SHA256:
+        raise CorruptFileError(f"{_SHIPPED_PATH}: not the file that came with the package; install hamtarget again")
+    return ResNet50.load_folded(content, where=str(_SHIPPED_PATH), frozen_stages=frozen_stages)
+
+
+def _resnet50(path: Path, frozen_stages: int) -> ResNet50:
+    """Return ResNet-50 with the weights of a file, npz or safetensors."""
+    if path.suffix == ".safetensors":
+        return ResNet50.load_folded(_read(path), where=str(path), frozen_stages=frozen_stages)
+    return ResNet50.load(path, frozen_stages=frozen_stages)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: no such file; expected weights as safetensors") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {reason_of(error)}") from error
+
+
 def _out_features(network: nn.Module) -> int:
     found = getattr(network, "out_features", None) or getattr(network, "num_features", None)
     if not isinstance(found, int):
@@ -137,7 +175,7 @@ def _of_library(name: str, weights: str | Path | None) -> nn.Module:
     if not installed:
         raise MissingExtraError(
             f"network {name!r} needs {' or '.join(wanted)}, not installed: pip install 'hamtarget[backbones]'; "
-            f"without it there is {RESNET50_CAFFE!r}"
+            f"without it there are {SHIPPED!r} and {RESNET50_CAFFE!r}"
         )
     pretrained = weights == PRETRAINED
     for library in installed:

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
 
 # Blocks and inner channels of the four stages; a stage gives four times as many channels as its blocks have inside.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+# A side at which photos of things are told apart nearly as well as at 224, in half of the time.
+PHOTO_SIDE = 160
 # Smaller images would leave the last stage a single pixel.
 MIN_SIDE = 64
 # Blue, green, red: what was subtracted in training.
@@ -37,19 +41,28 @@ class ResNet50(nn.Module):
     It takes RGB images of 0 to 255, uint8 or floats, of 64 pixels or more a side, and normalises them itself.
 
     Args:
-        frozen_stages: number of parts that are not trained, from the first on, of the stem and stages 1 to 4.
+        frozen_stages: number of parts that are not trained, from the first on, of the stem and the stages.
+        stages: number of stages that it has. With 3 it is a third as large and gives 1,024 features.
+
+    Attributes:
+        out_features: number of features.
+        input_shape: shape of an image of the size that suits photos; others are taken, too.
     """
 
     mean: Tensor
 
-    def __init__(self, *, frozen_stages: int = 0) -> None:
+    def __init__(self, *, frozen_stages: int = 0, stages: int = len(STAGES)) -> None:
         super().__init__()
-        if not 0 <= frozen_stages <= 1 + len(STAGES):
-            raise InputError(f"frozen_stages is {frozen_stages}; expected 0 (all are trained) to {1 + len(STAGES)}")
+        if not 1 <= stages <= len(STAGES):
+            raise InputError(f"stages is {stages}; expected 1 to {len(STAGES)}")
+        if not 0 <= frozen_stages <= 1 + stages:
+            raise InputError(f"frozen_stages is {frozen_stages}; expected 0 (all are trained) to {1 + stages}")
+        self.input_shape = (3, PHOTO_SIDE, PHOTO_SIDE)
+        self.n_stages = stages
         self.register_buffer("mean", torch.tensor(_BGR_MEAN[::-1]).view(3, 1, 1))
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3)
         channels = 64
-        for number, (blocks, inner) in enumerate(STAGES, start=1):
+        for number, (blocks, inner) in enumerate(STAGES[:stages], start=1):
             stage = nn.Sequential()
             for block in range(blocks):
                 stage.append(_Bottleneck(channels, inner, stride=2 if number > 1 and block == 0 else 1))
@@ -57,11 +70,14 @@ class ResNet50(nn.Module):
             self.add_module(f"layer{number}", stage)
         self.out_features = channels
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        for module in [self.conv1, *(self.get_submodule(f"layer{n + 1}") for n in range(len(STAGES)))][:frozen_stages]:
+        for module in [self.conv1, *self._stages()][:frozen_stages]:
             module.requires_grad_(False)
 
+    def _stages(self) -> list[nn.Module]:
+        return [self.get_submodule(f"layer{number}") for number in range(1, self.n_stages + 1)]
+
     def forward(self, images: Tensor) -> Tensor:
-        """Return the channels of the last stage averaged over the image, (rows, 2048), in float32 at least."""
+        """Return the channels of the last stage averaged over the image, (rows, out_features), in float32 at least."""
         if images.ndim != 4 or images.shape[1] != 3 or min(images.shape[2:]) < MIN_SIDE:
             raise ShapeError(
                 f"images have shape {tuple(images.shape)}; this network takes (rows, 3, height, width) of at least "
@@ -70,8 +86,8 @@ class ResNet50(nn.Module):
         maps = (images.to(self.mean.dtype) - self.mean).contiguous(memory_format=torch.channels_last)
         # Nothing is below 0 after relu: padding by zeros, as in training, and by minus infinity, as here, are the same.
         maps = F.max_pool2d(torch.relu_(self.conv1(maps)), 3, stride=2, padding=1)
-        for number in range(1, len(STAGES) + 1):
-            maps = self.get_submodule(f"layer{number}")(maps)
+        for stage in self._stages():
+            maps = stage(maps)
         return maps.mean(dim=(2, 3), dtype=torch.promote_types(maps.dtype, torch.float32))
 
     @classmethod
@@ -86,6 +102,42 @@ class ResNet50(nn.Module):
                 # Trained on blue, green, red; here red comes first.
                 tensors[f"{name}.weight"] = torch.from_numpy(weight[:, ::-1].copy() if name == "conv1" else weight)
                 tensors[f"{name}.bias"] = torch.from_numpy(bias)
+        network.load_state_dict(tensors)
+        return network
+
+    @classmethod
+    def load_folded(cls, content: bytes, *, where: str, frozen_stages: int = 0) -> Self:
+        """Return the network of a safetensors file whose batch norms are folded, of as many stages as the file has.
+
+        A convolution NAME is `NAME.weight`, int8, with a `NAME.scale` for each output channel, and `NAME.bias`.
+
+        Args:
+            content: the file's content.
+            where: name of the file in errors.
+            frozen_stages: see `ResNet50`.
+
+        Raises:
+            CorruptFileError: it is damaged, or a tensor is missing, unknown, of another shape or not finite.
+        """
+        try:
+            stored = safetensors.torch.load(content)
+        except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise CorruptFileError(f"{where}: not a whole safetensors file ({error}); fetch it again") from error
+        has_stage = [f"layer{number}.0.conv1.weight" in stored for number in range(1, len(STAGES) + 1)]
+        network = cls(frozen_stages=frozen_stages, stages=max(1, sum(has_stage)))
+        tensors = {"mean": network.mean}
+        expected: set[str] = set()
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Conv2d):
+                of_channels = (module.out_channels,)
+                weight = _stored_tensor(stored, f"{name}.weight", torch.int8, tuple(module.weight.shape), where)
+                scale = _stored_tensor(stored, f"{name}.scale", torch.float32, of_channels, where)
+                tensors[f"{name}.weight"] = weight.float() * scale.view(-1, 1, 1, 1)
+                tensors[f"{name}.bias"] = _stored_tensor(stored, f"{name}.bias", torch.float32, of_channels, where)
+                expected |= {f"{name}.{part}" for part in ("weight", "scale", "bias")}
+        unknown = sorted(stored.keys() - expected)
+        if unknown:
+            raise CorruptFileError(f"{where} has {unknown[0]} besides; expected {len(expected)} tensors of ResNet-50")
         network.load_state_dict(tensors)
         return network
 
@@ -104,6 +156,21 @@ class _Bottleneck(nn.Module):
         shortcut = maps if self.downsample is None else self.downsample(maps)
         residual: Tensor = self.conv3(torch.relu_(self.conv2(torch.relu_(self.conv1(maps)))))
         return torch.relu_(residual + shortcut)
+
+
+def _stored_tensor(
+    stored: Mapping[str, Tensor], name: str, dtype: torch.dtype, shape: tuple[int, ...], where: str
+) -> Tensor:
+    tensor = stored.get(name)
+    if tensor is None:
+        raise CorruptFileError(f"{where} lacks {name}; expected ResNet-50 with folded batch norms, in int8")
+    if tensor.dtype != dtype or tensor.shape != shape:
+        raise CorruptFileError(
+            f"{where}: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected {dtype} of shape {shape}"
+        )
+    if not torch.isfinite(tensor).all():
+        raise CorruptFileError(f"{where}: {name} holds NaN or infinity; expected finite weights")
+    return tensor
 
 
 def load_classifier(path: str | Path) -> nn.Linear:

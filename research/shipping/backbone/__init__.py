@@ -1,0 +1,1 @@
+"""The pretrained network that comes with the package."""
