@@ -146,8 +146,8 @@ def test_files_of_others_and_of_the_future(exported, tmp_path):
     path = tmp_path / "model.onnx"
     with pytest.raises(FileError, match="No such file"):
         OnnxEncoder(path)
-    path.write_bytes(sealed(exported[2].read_bytes(), {"format": 2}))
-    with pytest.raises(UnsupportedFileError, match="format 2"):
+    path.write_bytes(sealed(exported[2].read_bytes(), {"format": 3}))
+    with pytest.raises(UnsupportedFileError, match="format 3"):
         OnnxEncoder(path)
     path.write_bytes(sealed(b"", {}))
     with pytest.raises(UnsupportedFileError, match="cannot run it"):
@@ -214,7 +214,7 @@ def test_a_new_model_does_not_keep_the_old_export(exported, tmp_path):
 def test_open_encoder_says_what_is_missing(exported, monkeypatch, tmp_path):
     with pytest.raises(FileError, match="does not exist; expected a trained encoder"):
         open_encoder(tmp_path / "nothing")
-    with pytest.raises(FileError, match="has neither; expected a trained encoder"):
+    with pytest.raises(FileError, match="has none; expected a trained encoder"):
         open_encoder(tmp_path)
     exported[0].save(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)

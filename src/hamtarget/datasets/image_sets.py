@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._picture_form import PictureForm
 from hamtarget._reading import lines_of, reason_of
 from hamtarget.datasets.images import IMAGE_SUFFIXES, DecodedImages, decode_images
 from hamtarget.datasets.vector_files import read_arrays
@@ -164,13 +165,15 @@ class ImageSet:
             sources = [self.sources[row] for row in chosen]
         return ImageSet(sources, None if self.labels is None else self.labels[chosen], self.class_names)
 
-    def decode(self, shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None) -> DecodedImages:
-        """Decode the images into one uint8 array. Images that cannot be read are left out, and listed in `broken`.
+    def decode(
+        self, shape: Sequence[int] | PictureForm, *, workers: int = 0, progress: Progress | None = None
+    ) -> DecodedImages:
+        """Decode the images into one array. Images that cannot be read are left out, and listed in `broken`.
 
         The labels of the images that were read are `labels[decoded.rows]`.
 
         Args:
-            shape: (height, width) for grey or (3, height, width) for RGB.
+            shape: (height, width) for grey, (3, height, width) for RGB; or an encoder's `picture_form`.
             workers: processes that decode; 0: this process does.
             progress: called with the number of images done and of all images.
 

@@ -1,4 +1,4 @@
-"""Read images into arrays of one shape: open, turn upright, resize, crop; in this process or in several.
+"""Read images into arrays of one form: open, turn upright, resize, crop; in this process or in several.
 
 Image files are not trusted. The size is checked before a pixel is decoded. Only formats that Pillow decodes by itself
 are opened (an EPS file would start another program). Every failure of a decoder becomes an `ImageError` that names the
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._picture_form import PictureForm, as_form
 from hamtarget._reading import reason_of
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress
@@ -40,6 +41,7 @@ MAX_PIXELS = 80_000_000
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+_MAX_BYTE = 255
 _WHITE = (255, 255, 255, 255)
 # A JPEG may be decoded at a half, a quarter or an eighth of its size if that is still this many times the wanted size.
 _DRAFT_MARGIN = 2
@@ -53,45 +55,51 @@ class DecodedImages:
     """The images that could be read, and the reasons why others could not.
 
     Attributes:
-        images: (images read, *shape) uint8.
+        images: (images read, *shape) uint8; float32 in the form of PDQ.
         rows: (images read,) number of each image among all that were asked for, ascending.
         broken: the reason for each image that could not be read, by its number.
     """
 
-    images: NDArray[np.uint8]
+    images: NDArray[Any]
     rows: NDArray[np.int64]
     broken: dict[int, str]
 
 
-def read_image(source: ImageSource, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """Read one image into a uint8 array of `shape`: the short side is resized, the centre cropped.
+def read_image(source: ImageSource, shape: Sequence[int] | PictureForm) -> NDArray[Any]:
+    """Read one image into an array of `shape`: by default, the short side is resized and the centre cropped.
 
-    The image is turned according to its EXIF orientation. Transparent parts become white. The first frame of an
-    animation is taken.
+    The image is turned according to its EXIF orientation. Transparent parts become white, except in the forms of
+    classic hashes. The first frame of an animation is taken.
 
     Args:
         source: a path, the bytes of a file, a Pillow image, or a uint8 array (h, w), (h, w, 3) or (3, h, w).
-        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
+        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB; or an encoder's
+            `picture_form`.
 
     Raises:
         ImageError: the image cannot be read, is damaged, or has more than 80 million pixels.
         InputError: `shape` is invalid.
         MissingExtraError: Pillow is not installed.
     """
-    return _read(source, _checked_shape(shape), name=_name(source))
+    return _read(source, as_form(shape), name=_name(source))
 
 
 def read_images(
-    sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
-) -> NDArray[np.uint8]:
-    """Read images into one uint8 array, (rows, *shape): the short side is resized, the centre cropped.
+    sources: Sequence[ImageSource],
+    shape: Sequence[int] | PictureForm,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> NDArray[Any]:
+    """Read images into one array, (rows, *shape): by default, the short side is resized and the centre cropped.
 
-    Images are turned according to their EXIF orientation. Transparent parts become white. To skip images that cannot
-    be read, use `ImageSet.decode`.
+    Images are turned according to their EXIF orientation. Transparent parts become white, except in the forms of
+    classic hashes. To skip images that cannot be read, use `ImageSet.decode`.
 
     Args:
         sources: paths, the bytes of files, Pillow images, or uint8 arrays (h, w), (h, w, 3) or (3, h, w).
-        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB: an encoder's input shape.
+        shape: (height, width) or (1, height, width) for grey, (3, height, width) for RGB; or the `picture_form` of an
+            encoder that `hamtarget.open_encoder` opens by name.
         workers: processes that read; 0: this process does. With workers, a script needs `if __name__ == "__main__"`.
         progress: called with the number of images done and of all images.
 
@@ -115,7 +123,11 @@ def read_images(
 
 
 def decode_images(
-    sources: Sequence[ImageSource], shape: Sequence[int], *, workers: int = 0, progress: Progress | None = None
+    sources: Sequence[ImageSource],
+    shape: Sequence[int] | PictureForm,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
 ) -> DecodedImages:
     """Read every image that can be read, and return the reasons for the others. See `read_images` for arguments.
 
@@ -124,16 +136,16 @@ def decode_images(
         InputError: `shape` or `workers` is invalid.
         MissingExtraError: Pillow is not installed.
     """
-    shape = _checked_shape(shape)
+    form = as_form(shape)
     _check_pillow()
     if workers < 0:
         raise InputError(f"workers is {workers}; expected 0 (this process reads) or more")
-    images = np.empty((len(sources), *shape), dtype=np.uint8)
+    images = np.empty((len(sources), *form.shape), dtype=form.dtype)
     rows: list[int] = []
     broken: dict[int, str] = {}
     first = 0
     # Closing makes sure that no worker outlives an interrupt or an error of `progress`.
-    with contextlib.closing(_tasks_in_order(sources, shape, workers)) as tasks:
+    with contextlib.closing(_tasks_in_order(sources, form, workers)) as tasks:
         for found in tasks:
             for row, image in enumerate(found, start=first):
                 if isinstance(image, str):
@@ -148,22 +160,22 @@ def decode_images(
 
 
 def _tasks_in_order(
-    sources: Sequence[ImageSource], shape: tuple[int, ...], workers: int
-) -> Generator[list[NDArray[np.uint8] | str]]:
+    sources: Sequence[ImageSource], form: PictureForm, workers: int
+) -> Generator[list[NDArray[Any] | str]]:
     """Yield the images of consecutive sources, or the reasons why they cannot be read, one task at a time."""
     # Sources are taken task by task, because the sequence may copy each out of a larger file.
     starts = range(0, len(sources), _TASK_ROWS)
     if workers == 0 or len(starts) < 2:
         for start in starts:
-            yield _read_task(_taken(sources, start), shape, start)
+            yield _read_task(_taken(sources, start), form, start)
         return
-    waiting: deque[Future[list[NDArray[np.uint8] | str]]] = deque()
+    waiting: deque[Future[list[NDArray[Any] | str]]] = deque()
     # Forked processes would inherit locks of other threads, such as torch's, and wait for them forever.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, len(starts)), mp_context=context, initializer=_leave_interrupts_to_parent)
     try:
         for start in starts:
-            waiting.append(pool.submit(_read_task, _taken(sources, start), shape, start))
+            waiting.append(pool.submit(_read_task, _taken(sources, start), form, start))
             if len(waiting) > _TASKS_AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -185,11 +197,11 @@ def _leave_interrupts_to_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _read_task(sources: list[ImageSource], shape: tuple[int, ...], first: int) -> list[NDArray[np.uint8] | str]:
-    found: list[NDArray[np.uint8] | str] = []
+def _read_task(sources: list[ImageSource], form: PictureForm, first: int) -> list[NDArray[Any] | str]:
+    found: list[NDArray[Any] | str] = []
     for row, source in enumerate(sources, start=first):
         try:
-            found.append(_read(source, shape, name=_name(source, row)))
+            found.append(_read(source, form, name=_name(source, row)))
         except ImageError as error:
             found.append(str(error))
     return found
@@ -203,39 +215,27 @@ def _name(source: ImageSource, row: int | None = None) -> str:
     return f"image ({kind})" if row is None else f"image {row:,} ({kind})"
 
 
-def _checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    sides = tuple(int(side) for side in shape)
-    if not (len(sides) == 2 or (len(sides) == 3 and sides[0] in (1, 3))) or min(sides) < 1:
-        raise InputError(
-            f"shape is {sides}; expected (height, width) or (1, height, width) for grey, (3, height, width) for RGB"
-        )
-    return sides
-
-
 def _check_pillow() -> None:
     if importlib.util.find_spec("PIL") is None:
         raise MissingExtraError("Pillow is not installed; to read images: pip install 'hamtarget[vision]'")
 
 
-def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[np.uint8]:
+def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
     _check_pillow()
     from PIL import Image, UnidentifiedImageError
 
-    height, width = shape[-2:]
-    mode = "RGB" if len(shape) == 3 and shape[0] == 3 else "L"
     try:
         if isinstance(source, (str, os.PathLike)):
             # Opening it here makes sure that it is closed, whatever the decoder does.
             with Path(source).open("rb") as file:
-                pixels = _fitted(_opened(file, mode, max(height, width)), mode, height, width)
-        elif isinstance(source, bytes):
-            pixels = _fitted(_opened(io.BytesIO(source), mode, max(height, width)), mode, height, width)
-        elif isinstance(source, np.ndarray):
-            pixels = _fitted(_from_array(source), mode, height, width)
-        elif isinstance(source, Image.Image):
-            pixels = _fitted(source, mode, height, width)
-        else:
-            raise ImageError("expected a path, bytes, an array or a Pillow image")
+                return _formed(_opened(file, form), form)
+        if isinstance(source, bytes):
+            return _formed(_opened(io.BytesIO(source), form), form)
+        if isinstance(source, np.ndarray):
+            return _formed(_from_array(source), form)
+        if isinstance(source, Image.Image):
+            return _formed(source, form)
+        raise ImageError("expected a path, bytes, an array or a Pillow image")
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     except UnidentifiedImageError as error:
@@ -246,21 +246,20 @@ def _read(source: ImageSource, shape: tuple[int, ...], *, name: str) -> NDArray[
             raise ImageError(f"{name}: {reason_of(error)}; expected an image file") from error
         reason = str(error) or type(error).__name__
         raise ImageError(f"{name}: the image is damaged ({reason}); replace it or leave it out") from error
-    array = np.asarray(pixels, dtype=np.uint8)
-    if mode == "RGB":
-        array = array.transpose(2, 0, 1)
-    return np.ascontiguousarray(array).reshape(shape)
 
 
-def _opened(file: BinaryIO, mode: str, side: int) -> Image.Image:
+def _opened(file: BinaryIO, form: PictureForm) -> Image.Image:
     """Open the image of a file, reading only its header."""
     from PIL import Image
 
     Image.init()
     image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
     _check_pixels(image)
-    # Both sides stay large enough, however the image is turned afterwards.
-    image.draft(mode, (_DRAFT_MARGIN * side, _DRAFT_MARGIN * side))
+    # A draft has other pixels than the whole image, and the hashes of the packages have the whole image's.
+    if form.fit in ("crop", "squeeze"):
+        # Both sides stay large enough, however the image is turned afterwards.
+        side = _DRAFT_MARGIN * max(form.shape[-2:])
+        image.draft("RGB" if form.is_rgb else "L", (side, side))
     return image
 
 
@@ -285,8 +284,8 @@ def _from_array(array: NDArray[Any]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array))
 
 
-def _fitted(image: Image.Image, mode: str, height: int, width: int) -> Image.Image:
-    """Return the image upright, in `mode`, its centre at height x width."""
+def _formed(image: Image.Image, form: PictureForm) -> NDArray[Any]:
+    """Return the image upright, in the given form."""
     from PIL import Image, ImageOps
 
     _check_pixels(image)
@@ -294,13 +293,26 @@ def _fitted(image: Image.Image, mode: str, height: int, width: int) -> Image.Ima
     # The pixels are intact even where the EXIF orientation is damaged.
     with contextlib.suppress(Exception):
         image = ImageOps.exif_transpose(image)
-    image = _in_mode(image, mode)
-    # Resize and crop in one step: the box is the part of the image that stays.
+    height, width = form.shape[-2:]
+    resampling = Image.Resampling[form.resampling.upper()]
+    if form.fit == "imagehash":
+        image = _in_grey_of_imagehash(image).resize((width, height), resampling)
+    else:
+        image = _in_mode(image, "RGB" if form.is_rgb else "L")
+        box = _centre(image, height, width) if form.fit == "crop" else None
+        image = image.resize((width, height), resampling, box=box)
+    array = np.asarray(image, dtype=np.uint8)
+    if form.is_rgb:
+        array = array.transpose(2, 0, 1)
+    return np.ascontiguousarray(array).reshape(form.shape)
+
+
+def _centre(image: Image.Image, height: int, width: int) -> tuple[float, float, float, float]:
+    """Return the largest box around the centre with the aspect of height x width, to resize and crop in one step."""
     scale = max(height / image.height, width / image.width)
     seen_height, seen_width = height / scale, width / scale
     top, left = max(0.0, (image.height - seen_height) / 2), max(0.0, (image.width - seen_width) / 2)
-    box = (left, top, min(left + seen_width, image.width), min(top + seen_height, image.height))
-    return image.resize((width, height), Image.Resampling.BICUBIC, box=box)
+    return left, top, min(left + seen_width, image.width), min(top + seen_height, image.height)
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
@@ -308,9 +320,25 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     from PIL import Image
 
     if image.mode.startswith("I"):
-        # Pillow would clip at 255.
-        image = Image.fromarray((np.asarray(image, dtype=np.int64).clip(0, 65535) // 257).astype(np.uint8))
+        image = _of_bytes(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, _WHITE), image)
     return image if image.mode == mode else image.convert(mode)
+
+
+def _in_grey_of_imagehash(image: Image.Image) -> Image.Image:
+    """Return the image in grey as imagehash makes it: by Pillow's own conversion, which ignores transparency."""
+    if image.mode.startswith("I") and np.asarray(image).max(initial=0) > _MAX_BYTE:
+        image = _of_bytes(image)
+    if image.mode == "LAB":
+        # Pillow has no direct way to grey, and the package none at all.
+        image = image.convert("RGB")
+    return image.convert("L")
+
+
+def _of_bytes(image: Image.Image) -> Image.Image:
+    """Return an image of 16 bits a pixel with 8; Pillow would clip at 255."""
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image, dtype=np.int64).clip(0, 65535) // 257).astype(np.uint8))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
+from hamtarget._picture_form import PictureForm
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.encoders.embedding import unit_rows
 from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
@@ -51,6 +52,10 @@ class OnnxEncoder:
     """The Hamming distance target or targets that the codes were trained for; None: they were trained for none."""
     input_shape: tuple[int, ...]
     """Shape of one input: (columns,), (height, width) of a grey image, or (channels, height, width)."""
+    picture_form: PictureForm | None
+    """How pictures become inputs, as `read_images` takes it; None: their centres are cropped to `input_shape`."""
+    name: str | None
+    """Name of an encoder that comes with the package; None for others."""
 
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
         path = Path(path)
@@ -58,7 +63,7 @@ class OnnxEncoder:
         self._content = read_sealed(self.path)
         self._session = _session(self._content, threads, self.path)
         description = parse_description(_metadata(self._session, self.path).get(DESCRIPTION_KEY), self.path)
-        self.n_bits, self.radius, self.input_shape = description
+        self.n_bits, self.radius, self.input_shape, self.picture_form, self.name = description
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
         """Return the real values before the sign, (rows, n_bits).
@@ -114,7 +119,8 @@ class OnnxEncoder:
 
     def __repr__(self) -> str:
         size = f"{len(self._content) / 1e6:.1f} MB"
-        return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [inputs {self.input_shape}, {size}]"
+        name = "" if self.name is None else f"{self.name}, "
+        return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [{name}inputs {self.input_shape}, {size}]"
 
 
 def _metadata(session: Any, path: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hamtarget._picture_form import PictureForm
 from hamtarget._reading import parse_json, reason_of
 from hamtarget.codes import check_n_bits, check_radius
 from hamtarget.errors import CorruptFileError, FileError, InputError, UnsupportedFileError
@@ -21,7 +22,8 @@ from hamtarget.errors import CorruptFileError, FileError, InputError, Unsupporte
 ONNX_NAME = "model.onnx"
 """Name of the exported file in a model's folder."""
 DESCRIPTION_KEY = "hamtarget"
-FORMAT = 1
+# Format 2 says how pictures become inputs. Readers of format 1 would crop them, and so must not take such a file.
+_FORMAT, _FORMAT_OF_PICTURES = 1, 2
 # More than a protobuf message can hold.
 MAX_ONNX_BYTES = 1 << 31
 
@@ -37,7 +39,8 @@ _MAX_CELLS = 1 << 26
 
 def sealed(model: bytes, description: dict[str, Any]) -> bytes:
     """Return an ONNX model with `description`, which JSON must be able to hold, and a checksum of all of it."""
-    content = model + _entry(DESCRIPTION_KEY, json.dumps({"format": FORMAT, **description}, sort_keys=True))
+    format = _FORMAT_OF_PICTURES if "picture" in description else _FORMAT
+    content = model + _entry(DESCRIPTION_KEY, json.dumps({"format": format, **description}, sort_keys=True))
     return content + _seal(content)
 
 
@@ -74,12 +77,19 @@ def read_sealed(path: str | Path) -> bytes:
     return content
 
 
+def described_form(form: PictureForm) -> dict[str, str]:
+    """Return what a description holds of a form, as its entry `picture`; the shape is that of the inputs."""
+    return {"fit": form.fit, "resampling": form.resampling}
+
+
 class Description(NamedTuple):
     """The description of an encoder in a sealed file."""
 
     n_bits: int
     radius: int | tuple[int, ...] | None
     input_shape: tuple[int, ...]
+    picture_form: PictureForm | None
+    name: str | None
 
 
 def parse_description(text: str | None, path: str | Path) -> Description:
@@ -94,9 +104,10 @@ def parse_description(text: str | None, path: str | Path) -> Description:
     found = parse_json(text, where=f"{path}: the description")
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path}: the description is no object; export it again")
-    if found.get("format") != FORMAT:
+    if found.get("format") not in (_FORMAT, _FORMAT_OF_PICTURES):
         raise UnsupportedFileError(
-            f"{path}: format {str(found.get('format'))[:40]}; this version reads format {FORMAT}: upgrade hamtarget"
+            f"{path}: format {str(found.get('format'))[:40]}; this version reads formats {_FORMAT} and "
+            f"{_FORMAT_OF_PICTURES}: upgrade hamtarget"
         )
     n_bits: Any = found.get("n_bits")
     radius, shape = found.get("radius"), found.get("input_shape")
@@ -119,7 +130,23 @@ def parse_description(text: str | None, path: str | Path) -> Description:
             f"{path}: input_shape is {str(shape)[:40]}; expected 1 to {_MAX_SIDES} whole numbers, "
             f"{_MAX_CELLS:,} cells at most: export it again"
         )
-    return Description(n_bits, tuple(targets) if isinstance(radius, list) else radius, tuple(shape))
+    form = None
+    if found["format"] == _FORMAT_OF_PICTURES:
+        form = _parse_form(found.get("picture"), tuple(shape), path)
+    name = found.get("name")
+    targets_or_one = tuple(targets) if isinstance(radius, list) else radius
+    return Description(n_bits, targets_or_one, tuple(shape), form, name if isinstance(name, str) else None)
+
+
+def _parse_form(picture: object, shape: tuple[int, ...], path: str | Path) -> PictureForm:
+    try:
+        if not isinstance(picture, dict):
+            raise InputError(f"picture is {str(picture)[:40]}; expected an object")
+        return PictureForm(shape, picture.get("fit"), picture.get("resampling"))  # type: ignore[arg-type]
+    except (InputError, TypeError) as error:
+        raise CorruptFileError(
+            f"{path}: the description says not how pictures become inputs ({str(error)[:200]}); export it again"
+        ) from error
 
 
 def _seal(content: bytes) -> bytes:

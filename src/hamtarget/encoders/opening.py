@@ -1,4 +1,4 @@
-"""Open a trained encoder by the files in its folder and the packages that are installed."""
+"""Open an encoder by its name, or by the files in its folder and the packages that are installed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from hamtarget.encoders.onnx_file import ONNX_NAME
+from hamtarget.encoders.picture_hashes import HASH_FILE_NAME, PICTURE_HASHES, open_hash_file
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError, MissingExtraError
 
@@ -13,16 +14,20 @@ _WEIGHTS_NAME = "model.safetensors"
 
 
 def open_encoder(folder: str | Path) -> Encoder:
-    """Open the encoder in `folder`.
+    """Open the encoder in `folder`, or one that comes with the package, by its name.
+
+    The names are those of picture hashes: "phash" and "dhash" give the bits of the package imagehash. A folder of such
+    a name is opened as "./phash", or as a `Path`.
 
     The exported `model.onnx`, which needs no torch, is preferred if it is there and onnxruntime is installed.
     Otherwise the weights in `model.safetensors` are loaded.
 
     Args:
-        folder: the folder that `HashEncoder.save` or `HashEncoder.export_onnx` wrote to, or the ONNX file itself.
+        folder: a name; or the folder that an encoder's `save` or `HashEncoder.export_onnx` wrote to; or the ONNX file
+            itself.
 
     Raises:
-        FileError: the folder has neither `model.onnx` nor `model.safetensors`.
+        FileError: the folder holds no encoder.
         CorruptFileError: the file is damaged.
         UnsupportedFileError: a later version wrote the file.
         MissingExtraError: a package that the file needs is not installed.
@@ -36,7 +41,14 @@ def open_encoder(folder: str | Path) -> Encoder:
         >>> encoder = open_encoder(Path(hamtarget.__file__).parent / "serve" / "demo_encoder")
         >>> encoder.n_bits, encoder.input_shape
         (64, (28, 28))
+
+        Open a classic hash, which needs no files:
+
+        >>> open_encoder("phash")
+        PHash(n_bits=64) [inputs (32, 32)]
     """
+    if isinstance(folder, str) and folder in PICTURE_HASHES:
+        return PICTURE_HASHES[folder]()
     folder = Path(folder)
     export = folder if folder.suffix == ".onnx" else folder / ONNX_NAME
     weights = folder / _WEIGHTS_NAME
@@ -44,9 +56,14 @@ def open_encoder(folder: str | Path) -> Encoder:
         from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
         return OnnxEncoder(export)
+    if not weights.is_file() and (folder / HASH_FILE_NAME).is_file():
+        return open_hash_file(folder / HASH_FILE_NAME)
     if not weights.is_file():
-        found = "has neither" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
-        raise FileError(f"{folder} {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}")
+        found = "has none" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+        raise FileError(
+            f"{folder} {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}; or a name: "
+            f"{', '.join(encoder_names())}"
+        )
     if not _installed("torch"):
         raise MissingExtraError(
             f"{weights} needs torch: pip install 'hamtarget[learn]'; or export it where torch is installed "
@@ -55,6 +72,11 @@ def open_encoder(folder: str | Path) -> Encoder:
     from hamtarget.learn import HashEncoder
 
     return HashEncoder.load(folder)
+
+
+def encoder_names() -> list[str]:
+    """Return the names that `open_encoder` knows."""
+    return list(PICTURE_HASHES)
 
 
 def _installed(package: str) -> bool:

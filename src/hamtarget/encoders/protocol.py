@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 class Encoder(Protocol):
     """A fitted map from inputs to binary codes that a store can keep and open again.
 
-    `HashEncoder` and `OnnxEncoder` are encoders. `LSH` and `ITQ` have everything but `save`: a store cannot keep them.
+    `HashEncoder`, `OnnxEncoder` and the picture hashes are encoders. `LSH` and `ITQ` have everything but `save`: a
+    store cannot keep them. An encoder of pictures may also have `picture_form`, which says how a picture becomes an
+    input; without it, pictures are cropped to `input_shape`.
     """
 
     @property

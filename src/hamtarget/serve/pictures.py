@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._picture_form import PictureForm
 from hamtarget.datasets.images import read_image
 from hamtarget.errors import ImageError, MissingExtraError
 from hamtarget.serve.lanes.memory import Holding
@@ -42,10 +43,8 @@ class Picture:
     media_type: str
 
 
-def read_upload(
-    content: bytes, shape: Sequence[int], *, max_pixels: int, holding: Holding | None = None
-) -> NDArray[np.uint8]:
-    """Read an image that came with a request into an array of an encoder's input shape.
+def read_upload(content: bytes, form: PictureForm, *, max_pixels: int, holding: Holding | None = None) -> NDArray[Any]:
+    """Read an image that came with a request into an array in an encoder's form.
 
     Raises:
         ImageError: it is no image, is damaged, or has too many pixels by its header.
@@ -55,7 +54,7 @@ def read_upload(
         with _opened(io.BytesIO(content), max_pixels) as image:
             n_bytes = _PIXEL_BYTES * image.width * image.height
         with _held(holding, n_bytes):
-            return read_image(content, shape)
+            return read_image(content, form)
     except (ImageError, MissingExtraError, Problem):
         raise
     except Exception as error:

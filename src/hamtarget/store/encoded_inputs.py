@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
@@ -28,7 +29,7 @@ def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
     """
     shape = tuple(encoder.input_shape)
     if _is_picture(query):
-        return _read_pictures([query], shape)
+        return _read_pictures([query], encoder)
     array = _as_array(query, shape)
     plain = _plain(shape)
     if array.shape in (shape, plain):
@@ -52,7 +53,7 @@ def many_inputs(encoder: Encoder, inputs: Any, *, instead: str) -> NDArray[Any]:
     """
     shape = tuple(encoder.input_shape)
     if isinstance(inputs, list | tuple) and inputs and any(_is_picture(element) for element in inputs):
-        return _read_pictures(list(inputs), shape)
+        return _read_pictures(list(inputs), encoder)
     plain = _plain(shape)
     if _is_picture(inputs):
         raise ShapeError(f"inputs are one image; expected a list of them: for one, call {instead}")
@@ -107,9 +108,8 @@ def _is_picture(value: Any) -> bool:
     return isinstance(value, str | bytes | os.PathLike) or (hasattr(value, "convert") and hasattr(value, "getexif"))
 
 
-def _read_pictures(sources: list[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    if len(shape) < 2:
-        raise InputError(f"inputs are images, but the store's encoder takes arrays of shape {shape}")
+def _read_pictures(sources: list[Any], encoder: Encoder) -> NDArray[Any]:
+    form = form_of(encoder)
     from hamtarget.datasets.images import read_images
 
-    return read_images(sources, shape)
+    return read_images(sources, form)

@@ -50,7 +50,9 @@ DESCRIPTIONS = {
     "a number": "3",
     "null": "null",
     "no keys": json.dumps({"format": 1}),
-    "another format": json.dumps({**GOOD, "format": 2}),
+    "another format": json.dumps({**GOOD, "format": 3}),
+    "a form of pictures that is missing": json.dumps({**GOOD, "format": 2}),
+    "a form of pictures that is none": json.dumps({**GOOD, "format": 2, "picture": {"fit": ["x"], "resampling": {}}}),
     "a list as format": json.dumps({**GOOD, "format": ["x"] * 1000}),
     **{
         f"no {key}": json.dumps({name: GOOD[name] for name in GOOD if name != key}) for key in ("n_bits", "input_shape")

@@ -24,7 +24,7 @@ def kind_of(place: str) -> Kind:
     if path.is_dir():
         if (path / "store.db").exists():
             return "store"
-        if (path / "model.onnx").exists() or (path / "model.safetensors").exists():
+        if any((path / name).exists() for name in ("model.onnx", "model.safetensors", "picture_hash.json")):
             return "model"
         if any(path.iterdir()):
             return "images"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._picture_form import form_of
 from hamtarget.cli.inputs.records import Record
 from hamtarget.codes import unpack
 from hamtarget.encoders.protocol import Encoder
@@ -74,7 +75,7 @@ def encode_records(
         from hamtarget.datasets.images import decode_images
 
         paths = [str(records[row].image) for row in images]
-        decoded = decode_images(paths, _image_shape(encoder), workers=workers)
+        decoded = decode_images(paths, form_of(encoder), workers=workers)
         broken = {images[row]: reason for row, reason in decoded.broken.items()}
         logits[[images[row] for row in decoded.rows]] = encoder.logits(decoded.images)
     learned = np.ones(len(records), dtype=bool)
@@ -119,9 +120,3 @@ def _stacked(records: list[Record], shape: tuple[int, ...]) -> NDArray[Any]:
             raise ShapeError(f"vector of {record.id!r} has shape {row.shape}; this model takes {shape}")
         rows.append(row)
     return np.stack(rows)
-
-
-def _image_shape(encoder: Encoder) -> tuple[int, ...]:
-    if len(encoder.input_shape) == 1:
-        raise InputError(f"this model takes vectors of {encoder.input_shape[0]} numbers, no images")
-    return encoder.input_shape

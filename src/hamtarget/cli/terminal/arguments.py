@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model, or an ONNX file.")]
+# Text, not a Path: "./phash" is a folder, "phash" is a picture hash.
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Folder of a trained model, an ONNX file, or a picture hash such as phash."),
+]
 # Text, not a Path: a path would make "postgresql:/" of "postgresql://".
 StorePlace = Annotated[str, typer.Argument(metavar="STORE", help="Folder of a store, or its address postgresql://...")]
 Source = Annotated[

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes, check_finite, unpack
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
@@ -348,13 +349,13 @@ class Work:
         return answers
 
     def _array(self, given: Input, holding: Holding | None) -> NDArray[Any]:
-        shape = self.input_shape
-        if shape is None:
+        encoder, shape = self._encoder, self.input_shape
+        if encoder is None or shape is None:
             raise InputError("this store has no encoder; search by code or id, and put codes")
         if isinstance(given, bytes):
             if len(shape) < 2:
                 raise InputError(f"an image is given; this encoder takes vectors of {shape[0]} numbers")
-            return read_upload(given, shape, max_pixels=self._settings.max_pixels, holding=holding)
+            return read_upload(given, form_of(encoder), max_pixels=self._settings.max_pixels, holding=holding)
         if len(shape) != 1:
             raise InputError(f"a vector is given; this encoder takes images of shape {shape}")
         if len(given) != shape[0]:
