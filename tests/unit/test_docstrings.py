@@ -16,7 +16,7 @@ BANNED = ("Nothing", "So", "What", "Whether")
 # First words of functions. A new verb is welcome: add it here.
 VERBS = frozenset(
     """
-    Accept Act Add Allow Answer Append Apply Ask Begin Bring Build Call Cancel Change Check Choose Clear Close
+    Accept Act Add Advise Allow Answer Append Apply Ask Begin Bring Build Call Cancel Change Check Choose Clear Close
     Collect Combine Commit Compact Compare Compute Connect Continue Convert Copy Count Create Cut Decode
     Delete Describe Divide Do Draw Drop Embed Encode End Enter Estimate Explain Export Fill Find Fit Flip
     Flush Follow Force Forget Free Gather Get Give Group Hash Import Index Insert Join Keep Kill Learn Lend Let List

@@ -70,11 +70,11 @@ SURFACE = {
         "WriteError",
     ],
     "hamtarget.evaluation": [
+        "advise_radius",
         "by_label",
         "evaluate_codes",
         "mean_average_precision",
         "precision_recall_by_radius",
-        "recall_at_k",
     ],
     "hamtarget.filters": ["Filter", "Range"],
     "hamtarget.integrations.sklearn": ["HashTransformer"],

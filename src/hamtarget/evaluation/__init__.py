@@ -1,4 +1,4 @@
-"""Measures of how good codes are, and a report of all of them.
+"""Measures of how good codes are, a report of all of them, and advice on the radius.
 
 The measures need numpy only. `evaluate_codes` computes all of them and what a search would read; its result can be
 drawn, which needs matplotlib.
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
         by_label,
         mean_average_precision,
         precision_recall_by_radius,
-        recall_at_k,
     )
+    from hamtarget.evaluation.radius_advice import advise_radius
     from hamtarget.evaluation.report import evaluate_codes
 
 __all__ = [
+    "advise_radius",
     "by_label",
     "evaluate_codes",
     "mean_average_precision",
     "precision_recall_by_radius",
-    "recall_at_k",
 ]
 
 _HOMES = {
+    "advise_radius": "hamtarget.evaluation.radius_advice",
     "by_label": "hamtarget.evaluation.metrics",
     "evaluate_codes": "hamtarget.evaluation.report",
     "mean_average_precision": "hamtarget.evaluation.metrics",
     "precision_recall_by_radius": "hamtarget.evaluation.metrics",
-    "recall_at_k": "hamtarget.evaluation.metrics",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
