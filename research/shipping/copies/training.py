@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -40,8 +40,7 @@ class CopySettings:
         weight: weight of dissimilar pairs at the end. One false pair in a million must weigh as much as a missed copy.
         first_weight: the same at the beginning. It grows evenly, on a logarithmic scale, until half of the steps.
         batch: photos of a step.
-        views: views of each photo. The first stands for the original that somebody stores: it is resampled, and
-            altered by nothing else.
+        views: altered views of each photo.
         steps: steps of training.
         seconds: time of training, instead of a number of steps; 0: as many steps as `steps` says.
         rate: largest learning rate.
@@ -77,7 +76,6 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwor
     loss = HammingTargetLoss(
         settings.n_bits, settings.radii, dissimilar_weight=settings.weight, sharpness=settings.sharpness
     )
-    original = replace(settings.strength, light=1.0)
     altered, trained = alter, network
     if device.type == "cuda":
         altered, trained = torch.compile(alter, dynamic=False), torch.compile(network, dynamic=False)
@@ -90,8 +88,9 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwor
         loss.dissimilar_weight = settings.first_weight * growth ** min(1.0, 2 * spent)
         items = torch.randint(0, len(photos), (settings.batch,), device=device)
         chosen = photos[items].float() / 255
-        strengths = [original] + [settings.strength] * (settings.views - 1)
-        views = torch.cat([altered(chosen, aspects[items], settings.side, strength) for strength in strengths])
+        views = torch.cat(
+            [altered(chosen, aspects[items], settings.side, settings.strength) for _ in range(settings.views)]
+        )
         with torch.autocast(device.type, torch.bfloat16):
             logits = trained(views.to(memory_format=torch.channels_last))
         owners = items.repeat(settings.views)
