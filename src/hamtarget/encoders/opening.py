@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from hamtarget.encoders.hash_files import PICTURE_HASHES, open_hash_file
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.encoders.picture_hashes import HASH_FILE_NAME, PICTURE_HASHES, open_hash_file
+from hamtarget.encoders.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError, MissingExtraError
 
