@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +15,7 @@ from hamtarget._files import write_atomically
 from hamtarget._picture_form import PictureForm
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.encoders.embedding import unit_rows
+from hamtarget.encoders.shipped import recorded_figures
 from hamtarget.errors import DtypeError, ShapeError
 
 HASH_FILE_NAME = "picture_hash.json"
@@ -45,6 +48,11 @@ class PictureHash(ABC):
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input: a picture in `picture_form`."""
         return self.picture_form.shape
+
+    @property
+    def recorded(self) -> Mapping[str, Any] | None:
+        """Figures that were measured of the hash; None if there are none."""
+        return recorded_figures(self.name)
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
         """Return the real values before the threshold, minus the threshold, (rows, n_bits).
