@@ -83,6 +83,11 @@ def encoder_names() -> list[str]:
     return [*PICTURE_HASHES, *shipped_names()]
 
 
+def usable_encoder_names() -> list[str]:
+    """Return the names that `open_encoder` can open with the packages that are installed."""
+    return encoder_names() if _installed("onnxruntime") else list(PICTURE_HASHES)
+
+
 def _installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
