@@ -113,9 +113,12 @@ PdqPicture pdq_reduction(const std::uint8_t* pixels, std::size_t rows, std::size
         return result;
     }
     const std::size_t along_rows = window_of(columns), along_columns = window_of(rows);
+    // Never more than two matrices at a time: a large picture's has hundreds of megabytes.
     matrix = means_down(matrix, along_rows);
-    matrix = means_down(turned(matrix), along_columns);
-    matrix = means_down(turned(matrix), along_rows);
+    matrix = turned(matrix);
+    matrix = means_down(matrix, along_columns);
+    matrix = turned(matrix);
+    matrix = means_down(matrix, along_rows);
     // No other column is looked at from here on.
     const Matrix centres = means_down(turned_centres(matrix), along_columns);
     for (std::size_t part = 0; part < kPdqSide; ++part) {
