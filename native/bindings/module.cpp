@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "../core/errors.hpp"
 #include "../core/multi_index.hpp"
+#include "../core/pdq_reduction.hpp"
 #include "../core/search/rows_within.hpp"
 #include "../core/search/search.hpp"
 #include "../file/index_file.hpp"
@@ -47,6 +49,16 @@ auto distances(const Input<std::uint8_t, 1>& query, const Bytes& codes, const st
     {
         nb::gil_scoped_release release;
         chosen.distances(query.data(), codes_of(codes), result.data());
+    }
+    return array_of(std::move(result));
+}
+
+auto reduce_for_pdq(const Input<std::uint8_t, 3>& pixels) {
+    std::vector<float> result(kPdqSide * kPdqSide);
+    {
+        nb::gil_scoped_release release;
+        const PdqPicture reduced = pdq_reduction(pixels.data(), pixels.shape(0), pixels.shape(1));
+        std::copy(reduced.begin(), reduced.end(), result.begin());
     }
     return array_of(std::move(result));
 }
@@ -202,6 +214,8 @@ NB_MODULE(_native, module) {
     module.def("distances", &distances, "query"_a.noconvert(), "codes"_a.noconvert(), "kernel"_a = nb::none(),
                "Return the Hamming distances of one query, (bytes,), to all codes, (rows, bytes).");
 
+    module.def("pdq_reduction", &reduce_for_pdq, "pixels"_a.noconvert(),
+               "Return a picture, (height, width, 3), as the 64 * 64 numbers of which PDQ makes its hash.");
     module.def("within", &within, "query"_a.noconvert(), "codes"_a.noconvert(), "radius"_a, "kernel"_a = nb::none(),
                "Return the rows within `radius` of one query, and their distances, in the order of the rows.");
 

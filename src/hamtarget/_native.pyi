@@ -14,6 +14,9 @@ def kernels() -> list[str]:
 def distances(query: NDArray[np.uint8], codes: NDArray[np.uint8], kernel: str | None = None) -> NDArray[np.uint16]:
     """Return the Hamming distances of one query, (bytes,), to all codes, (rows, bytes)."""
 
+def pdq_reduction(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return a picture, (height, width, 3), as the 64 * 64 numbers of which PDQ makes its hash."""
+
 def within(
     query: NDArray[np.uint8], codes: NDArray[np.uint8], radius: int, kernel: str | None = None
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:

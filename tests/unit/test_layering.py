@@ -27,6 +27,8 @@ MAY_IMPORT = {
     "evaluation": GROUND,
     "evaluation.report": GROUND | {"search.planning"},
     "datasets": GROUND,
+    # Reduces pictures for PDQ.
+    "datasets.images": GROUND | {"_native"},
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     "store": GROUND | {"datasets", "encoders", "search"},

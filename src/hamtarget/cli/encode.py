@@ -31,6 +31,9 @@ def encode(
 ) -> None:
     """Turn inputs into codes: one line of hexadecimal digits for each, in order.
 
+    MODEL may be the name of a picture hash that needs no training: phash, dhash, pdq, copies64, copies256. The digits
+    are those that the packages imagehash and pdqhash write.
+
     With --json, a line also has the id and the payload; `hamtarget add` and `hamtarget search` read such lines from
     their standard input.
     """

@@ -29,7 +29,10 @@ _EXTRAS = {
 def info(
     path: Annotated[
         str | None,
-        typer.Argument(metavar="PATH", help="Store (folder or postgresql://...), model, index, vectors or images."),
+        typer.Argument(
+            metavar="PATH",
+            help="Store (folder or postgresql://...), model (folder, file or name), index, vectors or images.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,6 +60,9 @@ def _installed() -> dict[str, Any]:
             facts[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             facts[package] = f"not installed: pip install 'hamtarget[{extra}]'"
+    from hamtarget.encoders.opening import usable_encoder_names
+
+    facts["picture hashes"] = usable_encoder_names()
     return facts
 
 
@@ -79,12 +85,14 @@ def _model(place: str) -> dict[str, Any]:
     from hamtarget.encoders import open_encoder
 
     encoder = open_encoder(place)
+    form = getattr(encoder, "picture_form", None)
     return {
         "kind": "model",
         "n_bits": encoder.n_bits,
         "radius": encoder.radius,
         "input_shape": list(encoder.input_shape),
-        "runs_by": "onnxruntime" if type(encoder).__name__ == "OnnxEncoder" else "torch",
+        "pictures": None if form is None else form.fit,
+        "runs_by": {"HashEncoder": "torch", "OnnxEncoder": "onnxruntime"}.get(type(encoder).__name__, "numpy"),
     }
 
 

@@ -47,7 +47,7 @@ app.command(
 app.command(
     rich_help_panel=_LEARN,
     short_help="Turn images or vectors into codes.",
-    epilog="Example: hamtarget encode model photos --out codes.npy",
+    epilog="Example: hamtarget encode copies64 photos --out codes.npy",
 )(encode.encode)
 app.command(
     rich_help_panel=_LEARN,

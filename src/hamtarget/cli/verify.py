@@ -66,16 +66,19 @@ def _store(place: str) -> _Checked:
 
 
 def _model(place: str) -> _Checked:
+    from hamtarget.encoders import open_encoder
     from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
     path = Path(place)
-    export = path / "model.onnx" if path.is_dir() else path
+    export, weights = path / "model.onnx", path / "model.safetensors"
+    if not weights.exists():
+        open_encoder(place)
+        return _Checked()
     if export.exists():
         OnnxEncoder(export)
-    if (path / "model.safetensors").exists():
-        from hamtarget.learn.weights import read_tensors
+    from hamtarget.learn.weights import read_tensors
 
-        read_tensors(path / "model.safetensors", kind="model")
+    read_tensors(weights, kind="model")
     return _Checked()
 
 

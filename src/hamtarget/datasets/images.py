@@ -236,6 +236,8 @@ def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
         if isinstance(source, Image.Image):
             return _formed(source, form)
         raise ImageError("expected a path, bytes, an array or a Pillow image")
+    except MissingExtraError:
+        raise
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     except UnidentifiedImageError as error:
@@ -295,8 +297,10 @@ def _formed(image: Image.Image, form: PictureForm) -> NDArray[Any]:
         image = ImageOps.exif_transpose(image)
     height, width = form.shape[-2:]
     resampling = Image.Resampling[form.resampling.upper()]
+    if form.fit == "pdqhash":
+        return _reduced_for_pdq(_in_mode_of_packages(image, "RGB"), form)
     if form.fit == "imagehash":
-        image = _in_grey_of_imagehash(image).resize((width, height), resampling)
+        image = _in_mode_of_packages(image, "L").resize((width, height), resampling)
     else:
         image = _in_mode(image, "RGB" if form.is_rgb else "L")
         box = _centre(image, height, width) if form.fit == "crop" else None
@@ -327,14 +331,25 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _in_grey_of_imagehash(image: Image.Image) -> Image.Image:
-    """Return the image in grey as imagehash makes it: by Pillow's own conversion, which ignores transparency."""
+def _in_mode_of_packages(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in grey ("L") or "RGB" as imagehash and users of pdqhash do: by Pillow, without transparency."""
     if image.mode.startswith("I") and np.asarray(image).max(initial=0) > _MAX_BYTE:
         image = _of_bytes(image)
     if image.mode == "LAB":
-        # Pillow has no direct way to grey, and the package none at all.
+        # Pillow has no direct way to grey.
         image = image.convert("RGB")
-    return image.convert("L")
+    return image.convert(mode)
+
+
+def _reduced_for_pdq(image: Image.Image, form: PictureForm) -> NDArray[np.float32]:
+    try:
+        from hamtarget import _native
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the native core hamtarget._native cannot be imported ({error}); PDQ is built on it: run `pip install .` "
+            "in the source folder (it needs a C++20 compiler)"
+        ) from error
+    return _native.pdq_reduction(np.ascontiguousarray(np.asarray(image))).reshape(form.shape)
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hamtarget._picture_form import PictureForm
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.encoders.embedding import unit_rows
 from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
+from hamtarget.encoders.shipped import recorded_figures
 from hamtarget.errors import CorruptFileError, DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
 
 # Inputs sent through the network at a time.
@@ -64,6 +66,11 @@ class OnnxEncoder:
         self._session = _session(self._content, threads, self.path)
         description = parse_description(_metadata(self._session, self.path).get(DESCRIPTION_KEY), self.path)
         self.n_bits, self.radius, self.input_shape, self.picture_form, self.name = description
+
+    @property
+    def recorded(self) -> Mapping[str, Any] | None:
+        """Figures that were measured of an encoder that comes with the package; None for others."""
+        return recorded_figures(self.name, self._content)
 
     def logits(self, inputs: ArrayLike) -> NDArray[np.float32]:
         """Return the real values before the sign, (rows, n_bits).

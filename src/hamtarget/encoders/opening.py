@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from hamtarget.encoders.hash_files import PICTURE_HASHES, open_hash_file
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.encoders.picture_hashes import HASH_FILE_NAME, PICTURE_HASHES, open_hash_file
+from hamtarget.encoders.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.shipped import shipped_names, shipped_path
 from hamtarget.errors import FileError, MissingExtraError
 
 _WEIGHTS_NAME = "model.safetensors"
@@ -16,8 +18,8 @@ _WEIGHTS_NAME = "model.safetensors"
 def open_encoder(folder: str | Path) -> Encoder:
     """Open the encoder in `folder`, or one that comes with the package, by its name.
 
-    The names are those of picture hashes: "phash" and "dhash" give the bits of the package imagehash. A folder of such
-    a name is opened as "./phash", or as a `Path`.
+    The names are those of picture hashes: "phash" and "dhash" give the bits of the package imagehash, "pdq" those of
+    pdqhash, and "copies64" and "copies256" are learned. A folder of such a name is opened as "./phash", or as a `Path`.
 
     The exported `model.onnx`, which needs no torch, is preferred if it is there and onnxruntime is installed.
     Otherwise the weights in `model.safetensors` are loaded.
@@ -49,6 +51,8 @@ def open_encoder(folder: str | Path) -> Encoder:
     """
     if isinstance(folder, str) and folder in PICTURE_HASHES:
         return PICTURE_HASHES[folder]()
+    if isinstance(folder, str) and folder in shipped_names():
+        folder = shipped_path(folder)
     folder = Path(folder)
     export = folder if folder.suffix == ".onnx" else folder / ONNX_NAME
     weights = folder / _WEIGHTS_NAME
@@ -76,7 +80,12 @@ def open_encoder(folder: str | Path) -> Encoder:
 
 def encoder_names() -> list[str]:
     """Return the names that `open_encoder` knows."""
-    return list(PICTURE_HASHES)
+    return [*PICTURE_HASHES, *shipped_names()]
+
+
+def usable_encoder_names() -> list[str]:
+    """Return the names that `open_encoder` can open with the packages that are installed."""
+    return encoder_names() if _installed("onnxruntime") else list(PICTURE_HASHES)
 
 
 def _installed(package: str) -> bool:

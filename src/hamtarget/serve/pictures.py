@@ -33,6 +33,8 @@ _CACHED_BYTES = 32 * 2**20
 _JPEG_QUALITY = 85
 # Pillow keeps 4 bytes of a pixel, and one more while a palette is converted.
 _PIXEL_BYTES = 5
+# The reduction of PDQ takes whole pictures: three bytes of a pixel, and two matrices of numbers.
+_PDQ_PIXEL_BYTES = _PIXEL_BYTES + 3 + 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ def read_upload(content: bytes, form: PictureForm, *, max_pixels: int, holding: 
     """
     try:
         with _opened(io.BytesIO(content), max_pixels) as image:
-            n_bytes = _PIXEL_BYTES * image.width * image.height
+            pixel_bytes = _PDQ_PIXEL_BYTES if form.fit == "pdqhash" else _PIXEL_BYTES
+            n_bytes = pixel_bytes * image.width * image.height
         with _held(holding, n_bytes):
             return read_image(content, form)
     except (ImageError, MissingExtraError, Problem):

@@ -16,10 +16,13 @@ def kind_of(place: str) -> Kind:
     Raises:
         FileError: there is nothing, or nothing that hamtarget knows.
     """
+    from hamtarget.encoders.opening import encoder_names
     from hamtarget.store.postgres.address import is_address
 
     if is_address(place):
         return "store"
+    if place in encoder_names():
+        return "model"
     path = Path(place)
     if path.is_dir():
         if (path / "store.db").exists():
