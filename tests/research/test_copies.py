@@ -6,7 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from PIL import Image, ImageDraw  # noqa: E402
 
-from research.benchmarks.copies_recall import ALTERATIONS, LearnedHash, radius_at  # noqa: E402
+from hamtarget.encoders import open_encoder  # noqa: E402
+from research.benchmarks.copies_recall import ALTERATIONS, HASHES, codes_of, measure, radius_at  # noqa: E402
 from research.shipping.copies.alterations import Strength, alter  # noqa: E402
 from research.shipping.copies.network import CopyNetwork  # noqa: E402
 from research.shipping.copies.photos import pack_photos, photos_in, read_packs  # noqa: E402
@@ -66,7 +67,7 @@ def test_training_is_repeatable_and_moves_the_weights(photos, tmp_path):
     settings = CopySettings(n_bits=16, width=4, radii=(3,), weight=30, first_weight=3, batch=12, views=2, steps=3)
     torch.manual_seed(settings.seed)
     untrained = CopyNetwork(16, width=4).state_dict()
-    first, second = (train(pictures, aspects, settings).state_dict() for _ in range(2))
+    first, second = (train(pictures, aspects, settings)[0].state_dict() for _ in range(2))
     for name, value in first.items():
         assert torch.isfinite(value.float()).all(), name
         assert torch.equal(value, second[name]), name
@@ -82,15 +83,26 @@ def test_the_radius_is_the_largest_that_keeps_the_rate(rate):
     assert radius >= distances.max() or (distances <= radius + 1).mean() > rate
 
 
-def test_every_alteration_makes_a_picture_that_can_be_hashed(tmp_path):
-    from safetensors.torch import save_file
+@pytest.mark.parametrize("name", HASHES)
+def test_every_alteration_makes_a_picture_that_can_be_hashed(name):
+    encoder = open_encoder(name)
+    views = [alteration(drawing(0)) for alteration in ALTERATIONS.values()]
+    codes = codes_of(views, encoder)
+    assert codes.shape == (len(ALTERATIONS), encoder.n_bits // 8)
+    assert len(np.unique(codes, axis=0)) > 1
 
-    network = CopyNetwork(64, width=4)
-    save_file(
-        {name: value.contiguous() for name, value in network.state_dict().items()}, tmp_path / "model.safetensors"
-    )
-    code_of = LearnedHash(tmp_path / "model.safetensors")
-    for alteration in ALTERATIONS.values():
-        code = code_of(alteration(drawing(0)))
-        assert code.shape == (8,)
-        assert code.dtype == np.uint8
+
+def test_a_measure_counts_the_copies_that_a_radius_finds(tmp_path):
+    for seed in range(12):
+        drawing(seed).save(tmp_path / f"{seed:02}.png")
+    encoders = {name: open_encoder(name) for name in ("dhash", "pdq")}
+    paths = sorted(tmp_path.iterdir())
+    found = measure(paths, 5, encoders, seed=0)
+    assert (found["photos"], found["queries"], found["pairs"]) == (12, 5, 66)
+    codes = codes_of([Image.open(path) for path in paths], encoders["dhash"])
+    naive = [np.bitwise_count(a ^ b).sum() for k, a in enumerate(codes) for b in codes[:k]]
+    figures = found["hashes"]["dhash"]
+    assert figures["share_within"] == pytest.approx([np.mean(np.array(naive) <= radius) for radius in range(65)])
+    # No pair in a million may be false: the radius is the one below the nearest two.
+    assert figures["at_rates"]["1e-06"]["radius"] == min(naive) - 1
+    assert figures["recall_within"][64] == 1

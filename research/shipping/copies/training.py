@@ -65,8 +65,8 @@ class CopySettings:
     seed: int = 0
 
 
-def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwork:
-    """Return a network that was trained on photos, (n, 3, h, w) uint8, on the device where they are."""
+def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> tuple[CopyNetwork, int]:
+    """Return a network that was trained on photos, (n, 3, h, w) uint8, on their device; and the steps of that."""
     torch.manual_seed(settings.seed)
     device = photos.device
     network = _network(settings).to(device)
@@ -106,8 +106,7 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> CopyNetwor
             print(json.dumps({name: float(f"{value:.3g}") for name, value in facts.items()}), flush=True)
         step += 1
         spent = (time.perf_counter() - begun) / settings.seconds if settings.seconds else step / settings.steps
-    print(f"{step} steps", flush=True)
-    return averaged.eval()
+    return averaged.eval(), step
 
 
 def _network(settings: CopySettings) -> CopyNetwork:
@@ -155,14 +154,14 @@ def main() -> None:
         seed=asked.seed,
     )
     photos, aspects = read_packs(asked.photos, STORED_SIDE)
-    network = train(photos.to(asked.device), aspects.to(asked.device), settings)
+    network, steps = train(photos.to(asked.device), aspects.to(asked.device), settings)
     # Half precision is as good for the codes, and half as large.
     weights = {
         name: (value.half() if value.dtype.is_floating_point else value).contiguous().cpu()
         for name, value in network.state_dict().items()
     }
     save_file(weights, asked.out)
-    facts = {"n_photos": len(photos), **asdict(settings), "provenance": provenance(seed=settings.seed)}
+    facts = {"n_photos": len(photos), **asdict(settings), "steps": steps, "provenance": provenance(seed=settings.seed)}
     write_json(asked.out.with_suffix(".json"), facts)
 
 
