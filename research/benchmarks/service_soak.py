@@ -4,7 +4,7 @@
 
 Clients search for one code and for many, ask for neighbours, read items, put, delete, connect anew, go away in the
 middle of an answer, and send what is refused. Memory is what all processes hold for themselves (private pages). The
-first tenth of the time is not judged: caches fill. It ends with code 1 if memory grew by more than 1%, if an answer
+first half of the time is not judged: caches fill. It ends with code 1 if memory grew by more than 1%, if an answer
 was a failure of the service (5xx, except 503: come again), or if a hit was wrong.
 """
 
@@ -66,7 +66,7 @@ def main() -> None:
     for client in clients:
         statuses += client.statuses
     wrong = [each for client in clients for each in client.wrong]
-    judged = memory[len(memory) // 10 :]
+    judged = memory[len(memory) // 2 :]
     tenth = max(1, len(judged) // 10)
     growth = float(np.median(judged[-tenth:]) / np.median(judged[:tenth])) - 1
     failures = sum(count for status, count in statuses.items() if status >= 500 and status != 503)
