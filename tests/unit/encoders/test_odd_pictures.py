@@ -44,72 +44,84 @@ def exif(orientation):
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-class TestEveryEncoder:
-    @pytest.mark.parametrize("orientation", range(1, 9))
-    def test_a_rotated_photo_has_the_code_of_the_upright_one(self, name, orientation):
-        turned = Image.open(io.BytesIO(saved(picture(), "PNG", exif=exif(orientation))))
-        upright = ImageOps.exif_transpose(turned)
-        assert code(name, saved(picture(), "PNG", exif=exif(orientation))) == code(name, saved(upright, "PNG"))
-        assert code(name, turned) == code(name, upright)
-        if orientation > 1:
-            assert code(name, upright) != code(name, picture())
+@pytest.fixture(params=NAMES, ids=lambda name: Path(name).name)
+def name(request):
+    """Return the name or the folder of each encoder of pictures."""
+    return request.param
 
-    def test_damaged_orientations_count_as_none(self, name):
-        plain = saved(picture(), "JPEG")
-        # An EXIF block that holds no directory.
-        damaged = plain[:2] + b"\xff\xe1\x00\x0cExif\x00\x00zzzz" + plain[2:]
-        assert code(name, damaged) == code(name, plain)
 
-    def test_sixteen_bits_have_the_code_of_eight(self, name):
-        grey = np.asarray(picture().convert("L"))
-        deep = Image.fromarray(grey.astype(np.uint16) * 257)
-        wanted = code(name, Image.fromarray(grey))
-        assert code(name, saved(deep, "PNG")) == code(name, saved(deep, "TIFF")) == wanted
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_rotated_photo_has_the_code_of_the_upright_one(name, orientation):
+    turned = Image.open(io.BytesIO(saved(picture(), "PNG", exif=exif(orientation))))
+    upright = ImageOps.exif_transpose(turned)
+    assert code(name, saved(picture(), "PNG", exif=exif(orientation))) == code(name, saved(upright, "PNG"))
+    assert code(name, turned) == code(name, upright)
+    if orientation > 1:
+        assert code(name, upright) != code(name, picture())
 
-    def test_other_colours_have_the_code_of_their_rgb(self, name):
-        for mode in ("CMYK", "YCbCr", "HSV", "P", "L", "1"):
-            other = picture().convert(mode)
-            assert code(name, other) == code(name, other.convert("RGB")), mode
 
-    def test_an_opaque_picture_has_the_code_of_the_one_without_transparency(self, name):
-        opaque = picture().convert("RGBA")
-        for format in ("PNG", "WEBP"):
-            assert code(name, saved(opaque, format, lossless=True)) == code(name, picture())
+def test_damaged_orientations_count_as_none(name):
+    plain = saved(picture(), "JPEG")
+    # An EXIF block that holds no directory.
+    damaged = plain[:2] + b"\xff\xe1\x00\x0cExif\x00\x00zzzz" + plain[2:]
+    assert code(name, damaged) == code(name, plain)
 
-    def test_an_animation_has_the_code_of_its_first_frame(self, name):
-        frames = [picture(seed=seed).convert("P") for seed in range(3)]
-        animated = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
-        assert code(name, animated) == code(name, saved(frames[0], "GIF"))
 
-    def test_tiny_and_narrow_pictures_have_codes(self, name):
-        for size in ((1, 1), (2, 3000), (3000, 1), (5, 5)):
-            assert len(code(name, picture(*size))) == open_encoder(name).n_bits // 8
+def test_sixteen_bits_have_the_code_of_eight(name):
+    grey = np.asarray(picture().convert("L"))
+    deep = Image.fromarray(grey.astype(np.uint16) * 257)
+    wanted = code(name, Image.fromarray(grey))
+    assert code(name, saved(deep, "PNG")) == code(name, saved(deep, "TIFF")) == wanted
 
-    def test_damaged_and_huge_files_are_named_and_left_out(self, name, tmp_path):
-        good = saved(picture(), "PNG")
-        files = {
-            "cut.png": good[: len(good) // 2],
-            "cut.jpg": saved(picture(), "JPEG")[:700],
-            "cut.gif": saved(picture().convert("P"), "GIF")[:300],
-            "empty.png": b"",
-            "huge.png": saved(Image.new("1", (10_000, 9_000)), "PNG"),
-            "text.jpg": b"no picture",
-        }
-        for file, content in files.items():
-            (tmp_path / file).write_bytes(content)
-        (tmp_path / "whole.png").write_bytes(good)
-        paths = sorted(tmp_path.iterdir())
-        decoded = decode_images(paths, form_of(open_encoder(name)))
-        assert decoded.rows.tolist() == [len(files)]
-        assert [paths[row].name for row in decoded.broken] == sorted(files)
-        assert all(str(paths[row]) in reason for row, reason in decoded.broken.items())
-        with pytest.raises(ImageError):
-            code(name, files["huge.png"])
 
-    def test_a_service_reads_an_upload_in_the_same_form(self, name):
-        form = form_of(open_encoder(name))
-        content = saved(picture(900, 700), "JPEG")
-        assert np.array_equal(read_upload(content, form, max_pixels=10**6), read_image(content, form))
-        with pytest.raises(ImageError):
-            read_upload(content, form, max_pixels=1000)
+def test_other_colours_have_the_code_of_their_rgb(name):
+    for mode in ("CMYK", "YCbCr", "HSV", "P", "L", "1"):
+        other = picture().convert(mode)
+        assert code(name, other) == code(name, other.convert("RGB")), mode
+
+
+def test_an_opaque_picture_has_the_code_of_the_one_without_transparency(name):
+    opaque = picture().convert("RGBA")
+    for format in ("PNG", "WEBP"):
+        assert code(name, saved(opaque, format, lossless=True)) == code(name, picture())
+
+
+def test_an_animation_has_the_code_of_its_first_frame(name):
+    frames = [picture(seed=seed).convert("P") for seed in range(3)]
+    animated = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert code(name, animated) == code(name, saved(frames[0], "GIF"))
+
+
+def test_tiny_and_narrow_pictures_have_codes(name):
+    for size in ((1, 1), (2, 3000), (3000, 1), (5, 5)):
+        assert len(code(name, picture(*size))) == open_encoder(name).n_bits // 8
+
+
+def test_damaged_and_huge_files_are_named_and_left_out(name, tmp_path):
+    good = saved(picture(), "PNG")
+    files = {
+        "cut.png": good[: len(good) // 2],
+        "cut.jpg": saved(picture(), "JPEG")[:700],
+        "cut.gif": saved(picture().convert("P"), "GIF")[:300],
+        "empty.png": b"",
+        "huge.png": saved(Image.new("1", (10_000, 9_000)), "PNG"),
+        "text.jpg": b"no picture",
+    }
+    for file, content in files.items():
+        (tmp_path / file).write_bytes(content)
+    (tmp_path / "whole.png").write_bytes(good)
+    paths = sorted(tmp_path.iterdir())
+    decoded = decode_images(paths, form_of(open_encoder(name)))
+    assert decoded.rows.tolist() == [len(files)]
+    assert [paths[row].name for row in decoded.broken] == sorted(files)
+    assert all(str(paths[row]) in reason for row, reason in decoded.broken.items())
+    with pytest.raises(ImageError):
+        code(name, files["huge.png"])
+
+
+def test_a_service_reads_an_upload_in_the_same_form(name):
+    form = form_of(open_encoder(name))
+    content = saved(picture(900, 700), "JPEG")
+    assert np.array_equal(read_upload(content, form, max_pixels=10**6), read_image(content, form))
+    with pytest.raises(ImageError):
+        read_upload(content, form, max_pixels=1000)

@@ -10,7 +10,7 @@ import pytest
 import scipy.fftpack
 from PIL import Image, ImageCms, ImageOps
 
-from hamtarget import Store, open_encoder
+from hamtarget import MultiIndex, Store, open_encoder
 from hamtarget.codes import unpack
 from hamtarget.datasets import read_images
 from hamtarget.encoders.phash import _cosine_transform
@@ -297,3 +297,27 @@ def test_inputs_that_are_no_pictures_in_the_form_are_refused():
         open_encoder("phash").encode(np.zeros((2, 8, 8)))
     assert open_encoder("dhash").encode(np.zeros((2, 1, 8, 9))).tolist() == [[0] * 8] * 2
     assert open_encoder("pdq").encode(np.zeros((0, 64, 64))).shape == (0, 32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_lead_a_probe_to_copies(name):
+    encoder = open_encoder(name)
+    random = np.random.default_rng(13)
+    # Finer than the smooth ones: PDQ looks at details.
+    pictures = [pixels(random, "noise", 18, 16).resize((180, 160), Image.Resampling.BICUBIC) for _ in range(20)]
+    copies = [picture.resize((90, 80)) for picture in pictures]
+    index = MultiIndex(encoder.n_bits, radius=4)
+    index.add(np.arange(20), encoder.encode(read_images(pictures, encoder.picture_form)))
+    index.add(np.arange(100, 30_100), random.integers(0, 256, (30_000, encoder.n_bits // 8), dtype=np.uint8))
+    index.compact()
+    logits = encoder.logits(read_images(copies, encoder.picture_form))
+
+    def found(values):
+        # One row in a hundred is read, the likeliest first.
+        hits = [index.probe(value, 300, radius=encoder.n_bits // 4) for value in values]
+        return sum(len(each) > 0 and each[0].id == row for row, each in enumerate(hits))
+
+    assert found(logits) >= (10 if name == "pdq" else 18)
+    if name != "pdq":
+        # The values of PDQ have other scales in other frequencies: their order is not that of likelihoods.
+        assert found(logits) >= found(np.where(logits > 0, 1, -1).astype(np.float32))
