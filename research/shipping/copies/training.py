@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def train(photos: Tensor, aspects: Tensor, settings: CopySettings) -> tuple[Copy
     loss = HammingTargetLoss(
         settings.n_bits, settings.radii, dissimilar_weight=settings.weight, sharpness=settings.sharpness
     )
-    altered, trained = alter, network
+    altered: Callable[..., Tensor] = alter
+    trained: Callable[[Tensor], Tensor] = network
     if device.type == "cuda":
         altered, trained = torch.compile(alter, dynamic=False), torch.compile(network, dynamic=False)
     begun = told = time.perf_counter()
