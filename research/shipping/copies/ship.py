@@ -6,8 +6,9 @@ The weights of the convolutions have their norms folded in and are kept in half 
 precision, which the runtime does once, when it opens the file; all arithmetic is in single precision.
 
 The record holds the file's checksum, its size, its time for a picture, its figures on generated pictures (which tests
-measure again), and the entries of --figures: `share_within`, for each radius from 0 on the share of pairs of different
-photos within it; and `recall_within`, the same of altered copies, as one list or as a list for each alteration.
+measure again), and those on photos, of the file that research/benchmarks/copies_recall.py has written: `share_within`,
+for each radius from 0 on the share of pairs of different photos within it; and `recall_within`, the same of altered
+copies.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def ship(weights: Path, name: str, radius: list[int], figures: dict[str, Any], f
         "on_generated_pictures": figures_on_generated(path),
         "trained": json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else None,
         "shipped": provenance(seed=0),
-        **{key: figures[key] for key in ("share_within", "recall_within", "measured") if key in figures},
+        **figures,
     }
     write_json(folder / f"{name}.json", record)
     return record
@@ -169,10 +170,14 @@ def main() -> None:
     parser.add_argument("weights", type=Path, help="weights that training.py has written (.safetensors)")
     parser.add_argument("--name", required=True, help="name by which open_encoder opens it")
     parser.add_argument("--radius", type=int, nargs="+", required=True, help="Hamming distance target or targets")
-    parser.add_argument("--figures", type=Path, help="JSON with share_within, recall_within and measured")
+    parser.add_argument("--figures", type=Path, help="file that copies_recall.py has written of this hash")
     parser.add_argument("--folder", type=Path, default=MODELS, help="folder to write to")
     asked = parser.parse_args()
-    figures = json.loads(asked.figures.read_text(encoding="utf-8")) if asked.figures else {}
+    figures = {}
+    if asked.figures is not None:
+        measured = json.loads(asked.figures.read_text(encoding="utf-8"))
+        figures = {key: measured["hashes"][asked.name][key] for key in ("share_within", "recall_within")}
+        figures["measured"] = measured["provenance"]
     record = ship(asked.weights, asked.name, asked.radius, figures, asked.folder)
     print(json.dumps({key: record[key] for key in ("n_bytes", "milliseconds_on_one_core", "on_generated_pictures")}))
 
