@@ -149,11 +149,16 @@ def _read(place: str, *, label: str | None, alter: int | None, key: str | None, 
 
 
 def _of_store(store: Store, *, label: str | None, alter: int | None, seed: int) -> _Given:
+    import numpy as np
+
     encoder = _encoder_of(store, needed=alter is not None)
     n_rows = len(store)
     if label is not None:
         labels: list[Any] = []
-        records = (Record(item.id, code=bytes(item.code), payload=item.payload) for item in store.scan())
+        records = (
+            Record(item.id, code=np.asarray(item.code, dtype=np.uint8).tobytes(), payload=dict(item.payload or {}))
+            for item in store.scan()
+        )
         with progress_on_stderr("Reading") as tell:
             codes = _stacked(_told(_noted(records, label, labels), tell, n_rows), str(store.path))
         return _Given(codes, n_rows, labels, encoder, is_store=True)
