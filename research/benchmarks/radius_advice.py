@@ -12,6 +12,7 @@ The codes of the photos are computed once and kept in the file `--codes`.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from math import comb
 from pathlib import Path
@@ -41,6 +42,7 @@ _CHANGED = 1 / 16
 # Shares of fewer pairs than this are not known well enough to be a truth.
 _FEWEST = 10
 _JOINED = 200_000
+_PHOTO_TRIALS = 10
 # Photos within so many bits by both of the first two hashes are copies.
 _COPY_BITS = 10
 
@@ -146,7 +148,7 @@ def _photo_codes(folders: list[Path], names: list[str], file: Path) -> dict[str,
     """Return the codes of the photos of folders by each encoder, from the file if it is there."""
     if file.exists():
         with np.load(file) as kept:
-            return {name: kept[name] for name in kept.files}
+            return {name: kept[name] for name in names}
     from PIL import Image
 
     from research.shipping.copies.photos import photos_in
@@ -175,7 +177,7 @@ def _photo_codes(folders: list[Path], names: list[str], file: Path) -> dict[str,
 
 
 def _without_copies(codes: dict[str, Codes]) -> tuple[dict[str, Codes], int]:
-    """Leave out every photo that is a copy of an earlier one; return the rest, and how many were left out."""
+    """Remove every photo that is a copy of an earlier one; return the rest, and how many were removed."""
     first, second = list(codes.values())[:2]
     copies = set()
     for pairs in pairs_within(first, _COPY_BITS):
@@ -204,10 +206,23 @@ def _advised(codes: Codes, counts: NDArray[np.int64], n_sample: int, trials: int
     }
 
 
+def _seconds(rng: np.random.Generator) -> dict[str, float]:
+    """Return how long the advice on a million codes takes."""
+    found = {}
+    for n_bits in (64, 256):
+        codes = _uniform(1_000_000, rng, n_bits)
+        began = time.perf_counter()
+        advise_radius(codes)
+        found[f"1,000,000 codes of {n_bits} bits"] = round(time.perf_counter() - began, 2)
+    return found
+
+
 def measure(folders: list[Path], names: list[str], file: Path, *, trials: int, seed: int) -> dict[str, Any]:
     """Return all figures, and for the picture the shares by radius."""
     rng = np.random.default_rng(seed)
     result: dict[str, Any] = {"provenance": provenance(seed=seed), "trials": trials, "generated": {}, "photos": {}}
+    result["seconds"] = _seconds(rng)
+    print(result["seconds"])
     for name, truth in _truths(rng).items():
 
         def make(rows: int, name: str = name) -> Codes:
@@ -225,12 +240,14 @@ def measure(folders: list[Path], names: list[str], file: Path, *, trials: int, s
         def draw(rows: int, codes: Codes = codes) -> Codes:
             return codes[rng.choice(len(codes), rows, replace=False)]
 
-        found = _compare(truth, draw, _SAMPLES[:-1], trials, rng)
-        lines = [fit_tail(pair_distances(draw(2000)), 2000).shares for _ in range(trials)]
+        # Photos differ more from draw to draw than generated codes.
+        many = _PHOTO_TRIALS * trials
+        found = _compare(truth, draw, _SAMPLES[:-1], many, rng)
+        lines = [fit_tail(pair_distances(draw(2000)), 2000).shares for _ in range(2 * trials)]
         result["photos"][name] = {
             "photos": len(codes),
             "estimates": found,
-            "advice": _advised(codes, counts, 2000, trials, rng),
+            "advice": _advised(codes, counts, 2000, many, rng),
             "shares": within / within[-1],
             "estimated_from_2000": lines,
         }
@@ -296,7 +313,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="folders of photos")
     parser.add_argument("--codes", type=Path, required=True, help="file of the photos' codes; made if it is not there")
     parser.add_argument("--encoders", nargs="+", default=["phash", "dhash"], help="names that open_encoder knows")
-    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=4, help="draws of generated codes; of photos ten times as many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("research/results/radius_advice.json"))
     parser.add_argument("--picture", type=Path)
