@@ -220,7 +220,7 @@ def _compare(sample: Codes, n_bits: int, encoder: object | None, progress: Progr
     keys = np.ascontiguousarray(sample).view(f"V{sample.shape[1]}").ravel()
     _, first, times = np.unique(keys, return_index=True, return_counts=True)
     most_equal = int(times.max()) if len(times) else 0
-    recorded = _recorded_curve(encoder, "share_within", n_bits)
+    recorded = _recorded_shares(encoder, n_bits)
     things = _different_things(sample, n_bits)
     if len(first) < 2 or (things < FEWEST_CODES and len(sample) <= _COPIES_OF_EACH * things):
         shares = assumed_tail(n_bits) if recorded is None else recorded
@@ -265,6 +265,16 @@ def _recall(n_bits: int, copy_distances: ArrayLike | None, encoder: object | Non
     return np.asarray(np.cumsum(counts) / known.size)
 
 
+def _recorded_shares(encoder: object | None, n_bits: int) -> Shares | None:
+    """Return the shares that an encoder has recorded; below the smallest that it met, each bit less halves them."""
+    curve = _recorded_curve(encoder, "share_within", n_bits)
+    if curve is None or not curve.any():
+        return None
+    first = int(np.flatnonzero(curve)[0])
+    curve[:first] = curve[first] * 0.5 ** np.arange(first, 0, -1)
+    return curve
+
+
 def _recorded_curve(encoder: object | None, name: str, n_bits: int) -> Shares | None:
     """Return what an encoder's record says for each radius; None if it says nothing that can be used.
 
@@ -301,10 +311,10 @@ def _pairs(rows: int) -> float:
 
 
 def _largest(shares: Shares, most: float) -> int:
-    """Return the largest radius with a share of at most `most`, 0 if there is none; of equal ones the smallest."""
+    """Return the largest radius with a share of at most `most`, 0 if there is none; the one below, if it is as good."""
     radius = max(0, int(np.searchsorted(shares, most, side="right")) - 1)
     # Codes that all have as many ones have even distances only: an odd radius finds nothing that a smaller one misses.
-    return int(np.searchsorted(shares, shares[radius] * (1 - 1e-9)))
+    return radius - 1 if radius > 0 and shares[radius - 1] > shares[radius] * (1 - 1e-9) else radius
 
 
 def _reason(

@@ -285,12 +285,26 @@ def test_the_record_of_an_encoder():
     assert many.radius == 2
     alone = advise_radius(uniform(1, 64), n_rows=10_000, encoder=encoder)
     assert alone.table[1].expected_false_pairs == pytest.approx(shares[1] * 10_000 * 9999 / 2)
+    # A record that met no pair below radius 6 does not say that there are none.
+    counted = SimpleNamespace(recorded={"share_within": [0.0] * 6 + [1e-6, 1e-5, 1e-3]})
+    alone = advise_radius(uniform(1, 64), n_rows=10_000, encoder=counted)
+    assert [row.expected_false_pairs for row in alone.table[3:7]] == pytest.approx([6.25, 12.5, 25, 50], rel=1e-3)
+    assert alone.radius == 3
     kinds = SimpleNamespace(recorded={"recall_within": {"crop": [0.0, 0.5], "flip": [0.5, 1.0]}})
     assert [row.recall for row in advise_radius(uniform(99, 64), encoder=kinds).table[:3]] == [0.25, 0.75, 0.75]
 
 
 @pytest.mark.parametrize(
-    "recorded", [None, 7, {}, {"share_within": None}, {"share_within": []}, {"share_within": {"a": [1], "b": [1, 2]}}]
+    "recorded",
+    [
+        None,
+        7,
+        {},
+        {"share_within": None},
+        {"share_within": []},
+        {"share_within": [0, 0]},
+        {"share_within": {"a": [1], "b": [1, 2]}},
+    ],
 )
 def test_a_record_that_says_nothing(recorded):
     codes = uniform(100, 64)
