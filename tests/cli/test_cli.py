@@ -57,7 +57,7 @@ def test_the_help_fits_on_one_screen():
     assert verbs_by_group == {
         "Learn": ["train", "encode", "evaluate"],
         "Store and search": ["add", "search", "dups", "backup", "restore", "repair"],
-        "Look": ["info", "verify", "plan"],
+        "Look": ["info", "verify", "plan", "calibrate"],
         "Serve": ["serve", "demo", "token"],
     }
 

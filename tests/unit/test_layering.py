@@ -26,6 +26,8 @@ MAY_IMPORT = {
     "search.planning": GROUND - {"_native"},
     "evaluation": GROUND,
     "evaluation.report": GROUND | {"search.planning"},
+    # Alters pictures, and encodes them.
+    "evaluation.altered_pictures": GROUND | {"datasets", "encoders.protocol"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
     "datasets.images": GROUND | {"_native"},

@@ -10,6 +10,7 @@ import hamtarget
 from hamtarget.cli import (
     add,
     backup,
+    calibrate,
     demo,
     dups,
     encode,
@@ -99,6 +100,11 @@ app.command(
     short_help="Choose bits and radius for a number of rows.",
     epilog="Example: hamtarget plan 1000000 --bits 64",
 )(plan.plan)
+app.command(
+    rich_help_panel=_LOOK,
+    short_help="Recommend a radius for the codes of a store.",
+    epilog="Example: hamtarget calibrate store --rows 1000000",
+)(calibrate.calibrate)
 app.command(
     rich_help_panel=_SERVE,
     short_help="Serve a store over HTTP, with a page to search it.",

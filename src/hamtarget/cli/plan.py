@@ -12,7 +12,8 @@ from hamtarget.cli.terminal.output import Column, write_json, write_table
 
 _BITS = (16, 32, 64, 96, 128, 256)
 _COLUMNS = tuple(
-    Column(heading, number=True) for heading in ("bits", "radius", "rows read", "share", "false hits", "memory")
+    Column(heading, number=True)
+    for heading in ("bits", "radius", "rows read", "share", "false hits", "false pairs", "memory")
 )
 
 
@@ -28,8 +29,9 @@ def plan(
 ) -> None:
     """Show the expected cost and memory of searching a number of rows whose codes are spread evenly.
 
-    "false hits" are rows within the radius of a query that resembles none of them. Real codes are spread less evenly:
-    `hamtarget evaluate` measures them.
+    "false hits" are rows within the radius of a query that resembles none of them; "false pairs" are pairs of such
+    rows among all, half the false hits of all rows together. Real codes are spread less evenly, and have many more:
+    `hamtarget calibrate` tells how many, and which radius suits them; `hamtarget evaluate` measures what they find.
     """
     from hamtarget.search import planning
 
@@ -47,6 +49,7 @@ def plan(
                 _figure(each.expected_candidates),
                 f"{_figure(100 * each.share_read)}%",
                 _figure(each.expected_hits),
+                _figure(each.expected_false_pairs),
                 in_bytes(size),
             )
             for each, size in zip(plans, memory, strict=True)

@@ -70,7 +70,7 @@ def pair_distances(codes: Codes, *, progress: Progress | None = None) -> Counts:
         within[0] += stop - start
         counts -= within // 2
         if progress:
-            progress(stop * (2 * len(codes) - stop), len(codes) ** 2)
+            progress(stop * (2 * len(codes) - stop) // 2, len(codes) ** 2 // 2)
     return counts
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget.codes import Codes, check_codes, check_n_bits
+from hamtarget.codes import Codes, check_codes, check_n_bits, distances
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.evaluation.distance_tail import FEWEST_CODES, Counts, Shares, assumed_tail, fit_tail, pair_distances
 from hamtarget.progress import Progress
@@ -22,6 +22,11 @@ _LARGEST_SHARE = 1e-5
 _WORDS = 4e8
 # With fewer codes, what the encoder recorded about itself counts, too.
 _ENOUGH_CODES = 1000
+# Codes that differ in this share of their bits are of different things, if there are few of them ...
+_DIFFERENT = 1 / 8
+# ... and of none if each has more copies than this. Shorter codes are too much alike to tell.
+_COPIES_OF_EACH = 30
+_FEWEST_BITS = 32
 # A larger radius that finds so few more copies is not worth its false pairs.
 _RECALL_GAIN = 0.002
 # The table ends where one pair in so many is within the radius.
@@ -203,8 +208,8 @@ class _Evidence:
     counted_from: int | None
     source: str
     """Where the shares come from, if not only from these codes."""
-    different: int
-    """Different codes."""
+    things: int
+    """Different things among the codes; not counted beyond the number that is enough."""
     most_equal: int
     is_hot: bool
     """True if so many rows have one code that it is no coincidence."""
@@ -215,37 +220,59 @@ def _compare(sample: Codes, n_bits: int, encoder: object | None, progress: Progr
     keys = np.ascontiguousarray(sample).view(f"V{sample.shape[1]}").ravel()
     _, first, times = np.unique(keys, return_index=True, return_counts=True)
     most_equal = int(times.max()) if len(times) else 0
-    recorded = _recorded_curve(encoder, "share_within", n_bits)
-    if len(sample) < FEWEST_CODES or len(first) < 2:
+    recorded = _recorded_shares(encoder, n_bits)
+    things = _different_things(sample, n_bits)
+    if len(first) < 2 or (things < FEWEST_CODES and len(sample) <= _COPIES_OF_EACH * things):
         shares = assumed_tail(n_bits) if recorded is None else recorded
         source = "as if half of the bits were free" if recorded is None else "those that the encoder has recorded"
-        return _Evidence(pairs, shares, None, source, len(first), most_equal, most_equal >= _HOT_ROWS)
+        return _Evidence(pairs, shares, None, source, things, most_equal, most_equal >= _HOT_ROWS)
     tail = fit_tail(pairs, len(sample))
     is_hot = bool(most_equal >= _HOT_ROWS + 5 * len(sample) * tail.shares[0])
     if is_hot:
         # Rows of one code, such as blank pictures, make up many pairs with all others. Each code counts once instead.
         tail = fit_tail(pair_distances(sample[np.sort(first)]), len(first))
     if recorded is None or len(first) >= _ENOUGH_CODES:
-        return _Evidence(pairs, tail.shares, tail.counted_from, "", len(first), most_equal, is_hot)
+        return _Evidence(pairs, tail.shares, tail.counted_from, "", things, most_equal, is_hot)
     source = "the larger of what these codes and what the encoder's record say"
     return _Evidence(
         pairs, np.maximum(tail.shares, recorded), tail.counted_from, source, len(first), most_equal, is_hot
     )
 
 
+def _different_things(sample: Codes, n_bits: int) -> int:
+    """Return how many codes differ from each other in an eighth of their bits, or as many as are enough."""
+    if n_bits < _FEWEST_BITS:
+        return min(len(sample), FEWEST_CODES)
+    things = 0
+    while len(sample) and things < FEWEST_CODES:
+        things += 1
+        sample = sample[distances(sample[0], sample, n_bits)[0] > _DIFFERENT * n_bits]
+    return things
+
+
 def _recall(n_bits: int, copy_distances: ArrayLike | None, encoder: object | None) -> Shares | None:
     """Return the share of copies within each radius, if it is known."""
     if copy_distances is None:
         return _recorded_curve(encoder, "recall_within", n_bits)
-    distances = np.asarray(copy_distances)
-    if distances.size == 0:
+    known = np.asarray(copy_distances)
+    if known.size == 0:
         return None
-    if distances.dtype.kind not in "iu":
-        raise DtypeError(f"copy_distances have dtype {distances.dtype}; expected integers")
-    if distances.min() < 0 or distances.max() > n_bits:
-        raise InputError(f"copy_distances are {distances.min()} to {distances.max()}; expected 0 to {n_bits}")
-    counts = np.bincount(distances.ravel().astype(np.int64), minlength=n_bits + 1)
-    return np.asarray(np.cumsum(counts) / distances.size)
+    if known.dtype.kind not in "iu":
+        raise DtypeError(f"copy_distances have dtype {known.dtype}; expected integers")
+    if known.min() < 0 or known.max() > n_bits:
+        raise InputError(f"copy_distances are {known.min()} to {known.max()}; expected 0 to {n_bits}")
+    counts = np.bincount(known.ravel().astype(np.int64), minlength=n_bits + 1)
+    return np.asarray(np.cumsum(counts) / known.size)
+
+
+def _recorded_shares(encoder: object | None, n_bits: int) -> Shares | None:
+    """Return the shares that an encoder has recorded; below the smallest that it met, each bit less halves them."""
+    curve = _recorded_curve(encoder, "share_within", n_bits)
+    if curve is None or not curve.any():
+        return None
+    first = int(np.flatnonzero(curve)[0])
+    curve[:first] = curve[first] * 0.5 ** np.arange(first, 0, -1)
+    return curve
 
 
 def _recorded_curve(encoder: object | None, name: str, n_bits: int) -> Shares | None:
@@ -284,10 +311,10 @@ def _pairs(rows: int) -> float:
 
 
 def _largest(shares: Shares, most: float) -> int:
-    """Return the largest radius with a share of at most `most`, 0 if there is none; of equal ones the smallest."""
+    """Return the largest radius with a share of at most `most`, 0 if there is none; the one below, if it is as good."""
     radius = max(0, int(np.searchsorted(shares, most, side="right")) - 1)
     # Codes that all have as many ones have even distances only: an odd radius finds nothing that a smaller one misses.
-    return int(np.searchsorted(shares, shares[radius] * (1 - 1e-9)))
+    return radius - 1 if radius > 0 and shares[radius - 1] > shares[radius] * (1 - 1e-9) else radius
 
 
 def _reason(
@@ -305,7 +332,7 @@ def _reason(
     among = f"{rows:,} row{'s' if rows != 1 else ''}"
     first = f"Within radius {radius}, about {figure(here.expected_false_pairs)} false pairs are expected among {among}"
     if here.expected_false_pairs > allowed:
-        told = [f"{first}, more than the {figure(allowed)} allowed: longer codes are needed."]
+        told = [f"{first}, more than the {figure(allowed)} allowed: these codes do not tell so many things apart."]
     elif radius < bound:
         told = [f"{first}; {bound} is allowed, too, but finds hardly more copies."]
     elif larger is None:
@@ -318,10 +345,9 @@ def _reason(
     if here.recall is not None:
         told.append(f"{here.recall:.1%} of known copies are found.")
     if evidence.source:
-        told.append(
-            f"{compared:,} codes, {evidence.different:,} of them different, say little: "
-            f"false pairs are {evidence.source}."
-        )
+        few = f"Codes of {evidence.things} different thing{'s' if evidence.things != 1 else ''}"
+        who = few if evidence.things < FEWEST_CODES else f"{compared:,} codes"
+        told.append(f"{who} say little: false pairs are {evidence.source}.")
     elif evidence.counted_from is not None and radius < evidence.counted_from:
         told.append(f"False pairs are counted from radius {evidence.counted_from} on, and extrapolated below.")
     if evidence.is_hot:

@@ -34,7 +34,9 @@ class Plan:
     expected_candidates: float
     """Rows a query reads, a row in several buckets counted in each."""
     expected_hits: float
-    """Rows within the radius of a query that resembles none of them: the false positives."""
+    """Rows within the radius of a query that resembles none of them: its false hits."""
+    expected_false_pairs: float
+    """Pairs of rows within the radius that do not resemble each other: half the false hits of all rows together."""
     share_read: float
     """expected_candidates / n_rows; above 1 the tables read more than a linear scan."""
     reason: str
@@ -50,6 +52,8 @@ class SubstringChoice:
     """Buckets that a query looks up."""
     candidates: float
     """Rows that a query reads, a row in several buckets counted in each."""
+    cost: float
+    """Cost of a query: that of its buckets and rows, in rows read."""
     reason: str
     """Why so many, in a sentence or two."""
 
@@ -177,6 +181,7 @@ def plan(n_rows: int, n_bits: int, radius: int | None = None) -> Plan:
         substring_lengths=tuple(_lengths(int(n_bits), chosen + 1)),
         expected_candidates=read,
         expected_hits=_uniform_rows(int(n_rows), int(n_bits), chosen),
+        expected_false_pairs=n_rows * _uniform_rows(int(n_rows) - 1, int(n_bits), chosen) / 2,
         share_read=read / n_rows,
         reason=_reason(int(n_rows), int(n_bits), chosen, recommended, read),
     )
@@ -213,7 +218,7 @@ def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
     text += "."
     if costs[best] >= n_rows / 2:
         text += " A linear scan is as cheap, and the index will do that."
-    return SubstringChoice(best + 1, buckets, rows, text)
+    return SubstringChoice(best + 1, buckets, rows, costs[best], text)
 
 
 def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[int, float]:

@@ -186,6 +186,33 @@ def test_hot_codes_are_told_of_and_hide_nothing():
     assert advice.table[0].pairs_found == 300 * 299 / 2
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 300),
+    st.sampled_from([1, 2, 8, 32]),
+    st.integers(1, 256),
+    st.integers(0, 3),
+    st.one_of(st.none(), st.integers(1, 10**12)),
+    st.integers(0, 2**32 - 1),
+)
+def test_whatever_the_codes_are_the_advice_is_sound(rows, n_bytes, values, repeats, n_rows, seed):
+    """Few values, or many equal rows: distances that follow no distribution."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, values, (rows, n_bytes), dtype=np.uint8)
+    codes = np.concatenate([codes, *[codes[: rows // 2]] * repeats])
+    advice = advise_radius(codes, n_rows=n_rows)
+    expected = [row.expected_false_pairs for row in advice.table]
+    found = [row.pairs_found for row in advice.table]
+    assert 0 <= advice.radius < 8 * n_bytes
+    assert expected == sorted(expected)
+    assert found == sorted(found)
+    assert np.isfinite(expected).all()
+    pairs = advice.n_rows * (advice.n_rows - 1) / 2
+    assert expected[-1] <= pairs
+    if advice.radius > 0:
+        assert expected[advice.radius] <= max(advice.n_rows / 1000, 1e-9)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2, 63, 64])
 @pytest.mark.parametrize("n_bits", [8, 16, 64, 1024])
 def test_few_codes(rows, n_bits):
@@ -198,11 +225,22 @@ def test_few_codes(rows, n_bits):
     assert advice.radius < len(advice.table) <= n_bits
 
 
+@pytest.mark.parametrize(("photos", "copies"), [(5, 14), (10, 8), (30, 5)])
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_of_few_things(photos, copies, seed):
+    """A folder to try with: few pictures, many copies of each."""
+    rng = np.random.default_rng(seed)
+    bits = np.repeat(rng.integers(0, 2, (photos, 64)), copies, axis=0) ^ (rng.random((photos * copies, 64)) < 0.02)
+    advice = advise_radius(pack(bits))
+    assert advice.radius == 8
+    assert f"Codes of {photos} different things say little" in advice.reason
+
+
 def test_all_codes_equal():
     advice = advise_radius(np.full((5000, 8), 7, dtype=np.uint8))
     assert 0 < advice.radius < 10
     assert advice.most_equal == 5000
-    assert "5,000 codes, 1 of them different" in advice.reason
+    assert "Codes of 1 different thing say little" in advice.reason
 
 
 def test_two_codes_many_times():
@@ -213,7 +251,7 @@ def test_two_codes_many_times():
 def test_codes_that_are_too_short():
     advice = advise_radius(uniform(3000, 8))
     assert advice.radius == 0
-    assert "longer codes are needed" in advice.reason
+    assert "do not tell so many things apart" in advice.reason
     assert advice.table[0].expected_false_pairs == pytest.approx(3000 * 2999 / 2 / 256, rel=0.05)
 
 
@@ -247,12 +285,26 @@ def test_the_record_of_an_encoder():
     assert many.radius == 2
     alone = advise_radius(uniform(1, 64), n_rows=10_000, encoder=encoder)
     assert alone.table[1].expected_false_pairs == pytest.approx(shares[1] * 10_000 * 9999 / 2)
+    # A record that met no pair below radius 6 does not say that there are none.
+    counted = SimpleNamespace(recorded={"share_within": [0.0] * 6 + [1e-6, 1e-5, 1e-3]})
+    alone = advise_radius(uniform(1, 64), n_rows=10_000, encoder=counted)
+    assert [row.expected_false_pairs for row in alone.table[3:7]] == pytest.approx([6.25, 12.5, 25, 50], rel=1e-3)
+    assert alone.radius == 3
     kinds = SimpleNamespace(recorded={"recall_within": {"crop": [0.0, 0.5], "flip": [0.5, 1.0]}})
     assert [row.recall for row in advise_radius(uniform(99, 64), encoder=kinds).table[:3]] == [0.25, 0.75, 0.75]
 
 
 @pytest.mark.parametrize(
-    "recorded", [None, 7, {}, {"share_within": None}, {"share_within": []}, {"share_within": {"a": [1], "b": [1, 2]}}]
+    "recorded",
+    [
+        None,
+        7,
+        {},
+        {"share_within": None},
+        {"share_within": []},
+        {"share_within": [0, 0]},
+        {"share_within": {"a": [1], "b": [1, 2]}},
+    ],
 )
 def test_a_record_that_says_nothing(recorded):
     codes = uniform(100, 64)

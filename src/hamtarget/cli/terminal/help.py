@@ -21,7 +21,8 @@ class GroupedCommands(CommandGroup):
         typer.echo("\n".join(self._help_lines(ctx)))
 
     def _help_lines(self, ctx: Any) -> Iterator[str]:
-        yield f"Usage: {ctx.command_path} {' '.join(self.collect_usage_pieces(ctx))}"
+        options = [parameter.opts[-1] for parameter in self.get_params(ctx) if parameter.opts[0].startswith("-")]
+        yield f"Usage: {ctx.command_path} [{'|'.join(options)}] VERB"
         yield self.help or ""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
         width = max(map(len, shown), default=0)
@@ -32,7 +33,5 @@ class GroupedCommands(CommandGroup):
                 panel = own
                 yield typer.style(own, bold=True)
             yield f"{_INDENT}{name:<{width}}  {command.get_short_help_str(limit=80 - width - 4)}"
-        options = [parameter.opts[-1] for parameter in self.get_params(ctx) if parameter.opts[0].startswith("-")]
-        yield f"Options: {', '.join(options)}"
         if self.epilog:
             yield self.epilog
