@@ -20,8 +20,8 @@ _JSON = "application/json"
 _DECIMALS = 4
 # A larger answer is sent in parts, so that what the client has not read yet stays here, where it is counted.
 _PART_BYTES = 256 * 2**10
-# Numbers of a list that are written at once: the interpreter is not held up for long.
-_NUMBERS_AT_ONCE = 8192
+# Numbers of a list that are written at once: the interpreter is not held up for longer than by a small request.
+_NUMBERS_AT_ONCE = 1024
 
 
 class AnswerBody(Response):

@@ -92,7 +92,7 @@ class Service:
             "draw", self.work.draw, most_rows=1, most_waiting=_PICTURES_WAITING, meters=self.meters
         )
         self._sampling: Coalescer[Codes, messages.Histogram] = self._lane("sample", self.work.histograms, _SAMPLED_ROWS)
-        self._slow: SlowLane = self._lane("slow", _call_each, 1)
+        self._slow: SlowLane = self._lane("slow", _call_each, 1, gives_way=True)
 
     def _lane(
         self,
@@ -101,6 +101,7 @@ class Service:
         most_rows: float,
         *,
         weigh: Callable[[Any], float] | None = None,
+        gives_way: bool = False,
     ) -> Coalescer[Any, Any]:
         return Coalescer(
             name,
@@ -110,6 +111,7 @@ class Service:
             most_waiting_each=self.settings.max_waiting_each,
             meters=self.meters,
             weigh=weigh,
+            gives_way=gives_way,
         )
 
     async def start(self) -> None:
@@ -266,7 +268,10 @@ class Service:
             parts.append(await self._slowly(asker, partial(self.work.search_slowly, part, asker.limits)))
             slices.took(stop - start, parts[-1].ms / 1000)
             start = stop
-        return join_found(job, parts)
+        join = partial(join_found, job, parts)
+        n_hits = sum(len(part.hits.rows) for part in parts)
+        found: Found = join() if n_hits <= _MANY_HITS else await self._slowly(asker, join)
+        return found
 
     async def _slowly(self, asker: Asker, work: Callable[[], Any]) -> Any:
         """Return what `work` returns in the slow lane; refuse the request if it reaches its limits."""

@@ -22,6 +22,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.search.results import Costs, join_hits
 from hamtarget.serve import messages
 from hamtarget.serve.code_sample import Sampler
+from hamtarget.serve.instruments.machine import n_cores
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
@@ -174,6 +175,8 @@ class Work:
         self._read_seconds = 0.0
         is_folder = isinstance(store.path, Path)
         self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
+        # A core is left to the event loop and to quick searches.
+        self._slow_threads = min(settings.threads, max(1, n_cores() - 1))
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
@@ -283,7 +286,7 @@ class Work:
         """
         if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
             raise InputError(_NO_EMBEDDING)
-        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits)
+        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits, self._slow_threads)
         return self._found(job, hits, ms)
 
     def show_slowly(self, found: Found, limits: Limits) -> Found:
@@ -371,7 +374,7 @@ class Work:
         limits = Limits(
             seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
         )
-        hits, ms = self._find(first.asked, queries, first.cost_key, limits)
+        hits, ms = self._find(first.asked, queries, first.cost_key, limits, self._settings.threads)
         if len(jobs) == 1:
             return [self._found(first, hits, ms)]
         answers: list[Found] = []
@@ -383,11 +386,11 @@ class Work:
         return answers
 
     def _find(
-        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits
+        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
-        hits = self._ask_store(asked, queries, limits)
+        hits = self._ask_store(asked, queries, limits, threads)
         seconds = time.perf_counter() - began
         self._costs.saw(cost_key, len(queries.codes), seconds)
         return hits, 1000 * seconds
@@ -401,8 +404,8 @@ class Work:
         self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
         return _TOO_SLOW
 
-    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits) -> BatchHits:
-        filter, threads = asked.payload_filter, self._settings.threads
+    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+        filter = asked.payload_filter
         embedding = None if asked.rerank is None else queries.embeddings
         if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
             return self.store.search_batch(
