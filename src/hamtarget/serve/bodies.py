@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
 from hamtarget.serve.lanes.askers import Asker
@@ -66,8 +66,8 @@ async def read_query(request: Request, model: type[Model], asker: Asker) -> Mode
             if "image" in message.model_fields_set:
                 raise Problem(422, "input", "the image is given twice, as a file and in `request`; send one of them")
             return message.model_copy(update={"image": await image.read()})
-    except HTTPException as error:
-        raise Problem(400, "form", f"the form cannot be read: {error.detail}") from None
+    except MultiPartException as error:
+        raise Problem(400, "form", f"the form cannot be read: {error.message}") from None
     except (UnicodeError, LookupError, ValueError) as error:
         raise Problem(400, "form", "the form cannot be read: its names are not in its charset") from error
 
