@@ -23,6 +23,9 @@ _PART_BYTES = 256 * 2**10
 # Numbers of a list that are written at once: the interpreter is not held up for longer than by a small request.
 _NUMBERS_AT_ONCE = 1024
 
+# `json.dumps` would make an encoder for each call.
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
 
 class AnswerBody(Response):
     """An answer that is at hand as bytes; a large one is sent as fast as the client reads it."""
@@ -120,10 +123,6 @@ def _hits(asked: messages.OneQuery, found: Found) -> list[str]:
 
 def _took(found: Found) -> dict[str, float]:
     return {"encode_ms": round(found.job.queries.ms, _DECIMALS), "index_ms": round(found.ms, _DECIMALS)}
-
-
-def _json(content: object) -> str:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:

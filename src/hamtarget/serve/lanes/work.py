@@ -53,6 +53,11 @@ _HERE_READ_SECONDS = 0.001
 # A batch of images that takes longer to decode leaves the rest to the next one.
 _DECODING_SECONDS = 0.05
 
+# Unions that were written where they are used would be made anew for each request.
+_ONE = (messages.SearchRequest, messages.NearestRequest, messages.ProbeRequest)
+_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
+_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
+
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
 
 
@@ -270,7 +275,7 @@ class Work:
             job: the search.
             may_read: True if items may be read as well, where this was quick lately.
         """
-        reads = isinstance(job.asked, messages.OneQuery) and (job.asked.payload or job.asked.codes)
+        reads = isinstance(job.asked, _ONE) and (job.asked.payload or job.asked.codes)
         if reads and not (may_read and self._read_seconds <= _HERE_READ_SECONDS):
             return None
         if not self.store.is_settled:
@@ -407,7 +412,7 @@ class Work:
     def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
         filter = asked.payload_filter
         embedding = None if asked.rerank is None else queries.embeddings
-        if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
+        if isinstance(asked, _SEARCHES):
             return self.store.search_batch(
                 codes=queries.codes,
                 radius=asked.radius,
@@ -419,7 +424,7 @@ class Work:
                 cost=True,
                 limits=limits,
             )
-        if isinstance(asked, messages.NearestRequest | messages.BatchNearestRequest):
+        if isinstance(asked, _NEAREST):
             return self.store.nearest_batch(
                 codes=queries.codes,
                 k=asked.k,
@@ -448,8 +453,8 @@ class Work:
         if hits.costs is None:
             raise TypeError("the store did not tell the costs of a search")
         # One entry for a batch, its mean: thousands of entries would take longer than the search.
-        self._meters.candidates.observe(int(hits.costs.candidates.sum()) / len(hits))
-        self._meters.comparisons.observe(int(hits.costs.comparisons.sum()) / len(hits))
+        self._meters.candidates.observe(total(hits.costs.candidates) / len(hits))
+        self._meters.comparisons.observe(total(hits.costs.comparisons) / len(hits))
         return Found(job, hits, hits.costs, ms)
 
     def _show_quickly(self, answers: list[Found | BaseException]) -> None:
@@ -494,10 +499,16 @@ class Work:
         return len(job.ids)
 
 
+def total(counts: NDArray[np.int64]) -> int:
+    """Return the sum of the counts of one or more queries."""
+    # Most requests have one, and numpy takes long to add up a single number.
+    return int(counts[0] if len(counts) == 1 else counts.sum())
+
+
 def needs_items(found: Found) -> bool:
     """Return True if hits were asked for with payloads or codes, which are not there yet."""
     asked = found.job.asked
-    if not isinstance(asked, messages.OneQuery) or found.shown or not len(found.hits.rows):
+    if not isinstance(asked, _ONE) or found.shown or not len(found.hits.rows):
         return False
     return asked.payload or asked.codes
 
