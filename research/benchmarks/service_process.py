@@ -15,19 +15,21 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ServedStore:
-    """A store that is served, with changes allowed, while the block runs.
+    """A store that is served while the block runs.
 
     Args:
         root: checkout with an installed environment in `.venv`.
         path: folder of the store.
         options: further options of `hamtarget serve`.
+        writable: True if changes are allowed; only one process at a time can serve a folder so.
     """
 
     token = "a-token-for-the-benchmark"
 
-    def __init__(self, root: Path, path: Path, options: Sequence[str] = ()) -> None:
+    def __init__(self, root: Path, path: Path, options: Sequence[str] = (), *, writable: bool = True) -> None:
         python = root.resolve() / ".venv" / "bin" / "python"
-        command = [str(python), "-c", _START, "serve", str(path), "--port", "0", "--writable", *options]
+        options = [*(["--writable"] if writable else []), *options]
+        command = [str(python), "-c", _START, "serve", str(path), "--port", "0", *options]
         environment = {**os.environ, "HAMTARGET_TOKEN": self.token}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=environment)
         self.exit_code: int | None = None

@@ -151,7 +151,7 @@ def small_searches(service, codes, *, n=150, seconds=8.0):
     with service.wire(OTHER) as wire:
         for row in range(n):
             began = time.perf_counter()
-            status, answer = wire.ask("POST", "/v1/search", {"code": codes[row].tobytes().hex()})
+            status, answer = wire.ask("POST", "/v1/search", {"code": codes[row].tobytes().hex(), "limit": 10})
             took.append(time.perf_counter() - began)
             assert (status, answer["hits"][0]["id"]) == (200, row)
             if time.monotonic() > late:
@@ -160,12 +160,18 @@ def small_searches(service, codes, *, n=150, seconds=8.0):
     return took
 
 
-def test_heavy_searches_of_one_client_do_not_delay_those_of_another(many_rows, codes):
+def large_batch(codes):
+    """A search of the same kind as the small ones, for many codes: it takes a while, each query does not."""
+    return {"codes_base64": base64.b64encode(codes[:8192].tobytes()).decode(), "limit": 10, "arrays": "base64"}
+
+
+@pytest.mark.parametrize("kind", ["other", "same"])
+def test_heavy_searches_of_one_client_do_not_delay_those_of_another(many_rows, codes, kind):
     with running(many_rows) as service:
         small_searches(service, codes, n=30)
         alone = statistics.median(small_searches(service, codes))
         before = service.memory
-        body = heavy(codes, 64)
+        body = heavy(codes, 64) if kind == "other" else large_batch(codes)
         wires = [service.wire(ONE) for _ in range(120)]
         for wire in wires:
             wire.send("POST", "/v1/search/batch", body)
@@ -174,7 +180,8 @@ def test_heavy_searches_of_one_client_do_not_delay_those_of_another(many_rows, c
         grown = service.memory - before
         for wire in wires:
             wire.socket.close()
-    assert shared < 10 * alone + 0.02, f"{1000 * alone:.1f} ms alone, {1000 * shared:.1f} ms beside 120 heavy searches"
+    # About the same on a machine without other work.
+    assert shared < 5 * alone + 0.005, f"{1000 * alone:.1f} ms alone, {1000 * shared:.1f} ms beside 120 heavy searches"
     assert grown < 200 * MIB, f"grew by {grown / MIB:.0f} MiB"
 
 

@@ -15,6 +15,23 @@ def test_costs_follow_what_was_seen():
     assert abs(book.expected("kind", 1) - 0.001) < 1e-4
 
 
+def test_large_batches_do_not_make_a_small_search_slow():
+    book = CostBook()
+    for _ in range(5):
+        book.saw("kind", 1, 0.0002)
+    for _ in range(50):
+        book.saw("kind", 2000, 0.1)
+    assert book.expected("kind", 1) < 0.0004
+    assert book.expected("kind", 2000) > 0.09
+
+
+def test_searches_that_take_as_long_for_one_query_as_for_many_are_known():
+    book = CostBook()
+    book.saw("kind", 100, 0.05)
+    book.saw("kind", 10, 0.05)
+    assert book.expected("kind", 1) >= 0.05
+
+
 def test_a_moment_of_a_busy_machine_changes_little():
     book = CostBook()
     for _ in range(5):

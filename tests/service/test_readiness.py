@@ -148,6 +148,6 @@ def test_many_questions_are_one_look(store, monkeypatch):
 
 def test_a_service_that_has_not_started_is_not_ready(store):
     application = create_app(store)
-    assert application.state.service.is_ready is False
-    asyncio.run(application.state.service.drain())
+    assert application.service.is_ready is False
+    asyncio.run(application.service.drain())
     store.close()

@@ -154,12 +154,14 @@ def test_what_fails_inside_is_told_without_details(tmp_path, monkeypatch, caplog
         raise RuntimeError(f"secret {tmp_path}")
 
     monkeypatch.setattr(Store, "search_batch", fail)
+    monkeypatch.setattr(Store, "get", fail)
     with service(store) as call:
-        answer = call.post("/v1/search", {"code": "00" * 8})
-        assert (answer.status, answer.kind) == (500, "internal")
-        assert b"secret" not in answer.body
+        for answer in (call.post("/v1/search", {"code": "00" * 8}), call("GET", "/v1/items/1")):
+            assert (answer.status, answer.kind) == (500, "internal")
+            assert b"secret" not in answer.body
         assert call("GET", "/healthz").status == 200
-    assert "secret" in caplog.text
+        assert 'errors_total{kind="internal"} 2.0' in call("GET", "/metrics").body.decode()
+    assert caplog.text.count("RuntimeError: secret") == 2
 
 
 def test_sigterm_lets_running_requests_finish(tmp_path):

@@ -16,9 +16,19 @@ import numpy as np
 import pytest
 from services import Caller
 
+from hamtarget.serve.access.tokens import TokenEntry, editing_tokens, new_token
 from hamtarget.store import Store
 
 START = "from hamtarget.cli import start; start()"
+# Two processes with little time: for a request, and to end.
+HURRIED = """
+import sys
+from hamtarget.serve import ServiceSettings
+from hamtarget.serve.transport.workers import run_workers
+
+settings = ServiceSettings(port=0, writable=True, no_token=True, drain_seconds=2.0, deadline=1.0)
+run_workers(sys.argv[1], settings, workers=2, announce=lambda address: print("Serving at", address, flush=True))
+"""
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
@@ -28,7 +38,14 @@ def code_of(number):
 
 @contextlib.contextmanager
 def served(place, *arguments, workers=2, token=None):
-    command = [sys.executable, "-c", START, "serve", str(place), "--port", "0", "--workers", str(workers), *arguments]
+    options = ["--port", "0", "--workers", str(workers), *arguments]
+    command = [sys.executable, "-c", START, "serve", str(place), *options]
+    with started(command, token) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def started(command, token=None):
     environment = {**os.environ, **({"HAMTARGET_TOKEN": token} if token else {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
@@ -214,3 +231,76 @@ def test_writes_from_all_sides_are_kept(folder):
     with Store.open(folder) as store:
         assert len(put) == 120
         assert all(id in store for id in put)
+
+
+def new_token_of(path, name):
+    token = new_token()
+    with editing_tokens(path) as entries:
+        entries.append(TokenEntry.of(name, "read", token))
+    return f"Bearer {token}"
+
+
+def test_a_hangup_makes_every_process_read_the_tokens_again(folder, tmp_path):
+    path = tmp_path / "tokens.json"
+    before = new_token_of(path, "before")
+    with served(folder, "--tokens", str(path)) as (process, call), contextlib.ExitStack() as stack:
+        pids = children(process)
+        connections = connections_to_all(process, call, stack)
+
+        def statuses(token):
+            asked = [ask(each, "GET", "/v1/stats", Authorization=token) for each in connections.values()]
+            return [status for status, _ in asked]
+
+        # They looked at the file just now, and would look again after a second.
+        assert statuses(before) == [200, 200]
+        after = new_token_of(path, "after")
+        process.send_signal(signal.SIGHUP)
+        until = time.monotonic() + 20
+        while statuses(after) != [200, 200]:
+            assert time.monotonic() < until
+        assert statuses(before) == [200, 200]
+        # Several at once, and one while the service ends, are no harm.
+        for _ in range(5):
+            process.send_signal(signal.SIGHUP)
+        assert statuses(after) == [200, 200]
+        assert children(process) == pids
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
+        _, error = process.communicate(timeout=40)
+    assert (process.returncode, error) == (0, "")
+
+
+def test_without_tokens_a_hangup_ends_the_service(folder):
+    # As it ends a service of one process: its terminal was closed.
+    with served(folder) as (process, _):
+        process.send_signal(signal.SIGHUP)
+        _, error = process.communicate(timeout=40)
+    assert (process.returncode, error) == (0, "")
+
+
+@pytest.mark.parametrize("which", ["writer", "other"])
+def test_a_process_that_hangs_keeps_neither_others_nor_the_end_waiting(folder, which):
+    with (
+        started([sys.executable, "-c", HURRIED, str(folder)]) as (process, call),
+        contextlib.ExitStack() as stack,
+    ):
+        pids = children(process)
+        connections = connections_to_all(process, call, stack)
+        hung, lives = pids if which == "writer" else reversed(pids)
+        os.kill(hung, signal.SIGSTOP)
+        assert found_ids(connections[lives], "00" * 8) == [1]
+        # Whoever comes now is not left to the one that hangs.
+        for _ in range(10):
+            assert call("GET", "/healthz").status == 200
+        change = "PUT", "/v1/items", {"items": [{"id": 5, "code": code_of(5)}]}
+        assert ask(connections[lives], *change)[0] == (504 if which == "writer" else 200)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        took = time.monotonic() - began
+        assert process.returncode == 0
+        # Two seconds, one more for the parent; the machine may be slow.
+        assert took < 12
+        assert not any(b"spawn" in cmdline(pid) for pid in pids)
+    with Store.open(folder) as store:
+        assert store.verify().ok

@@ -20,8 +20,11 @@ _JSON = "application/json"
 _DECIMALS = 4
 # A larger answer is sent in parts, so that what the client has not read yet stays here, where it is counted.
 _PART_BYTES = 256 * 2**10
-# Numbers of a list that are written at once: the interpreter is not held up for long.
-_NUMBERS_AT_ONCE = 8192
+# Numbers of a list that are written at once: the interpreter is not held up for longer than by a small request.
+_NUMBERS_AT_ONCE = 1024
+
+# `json.dumps` would make an encoder for each call.
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class AnswerBody(Response):
@@ -47,24 +50,19 @@ def json_response(content: object) -> Response:
 def search_body(asked: messages.OneQuery, found: Found) -> bytes:
     """Return the answer to a search for one query."""
     hits = ",".join(_hits(asked, found))
-    searched, queries = found.job.asked, found.job.queries
+    searched, queries, cost = found.job.asked, found.job.queries, found.costs[0]
     embedding = None if asked.rerank is None or queries.embeddings is None else queries.embeddings[0].tolist()
-    n_hits = len(found.hits.rows)
-    head = {
-        "code": queries.codes.tobytes().hex(),
-        "embedding": embedding,
-        "radius": None if searched.kind == "nearest" else searched.radius,
-        "budget": searched.budget if searched.kind == "probe" else None,
-    }
-    tail: dict[str, Any] = {
-        "truncated": asked.kind != "nearest" and n_hits == asked.most_hits,
-        "cost": found.costs[0]._asdict(),
-        "took": _took(found),
-    }
-    if found.histogram is not None:
-        tail["histogram"] = found.histogram.model_dump()
-    # Hits are JSON already; a payload is not looked through once more.
-    return f'{_json(head)[:-1]},"hits":[{hits}],{_json(tail)[1:]}'.encode()
+    radius = None if searched.kind == "nearest" else searched.radius
+    budget = searched.budget if searched.kind == "probe" else None
+    is_truncated = asked.kind != "nearest" and len(found.hits.rows) == asked.most_hits
+    histogram = "" if found.histogram is None else f',"histogram":{_json(found.histogram.model_dump())}'
+    # Put together by hand: for a search of one code, json would take as long as the index.
+    return (
+        f'{{"code":"{queries.codes.tobytes().hex()}","embedding":{_or_null(embedding)},"radius":{_or_null(radius)},'
+        f'"budget":{_or_null(budget)},"hits":[{hits}],"truncated":{"true" if is_truncated else "false"},'
+        f'"cost":{{"buckets":{cost.buckets},"candidates":{cost.candidates},"comparisons":{cost.comparisons}}},'
+        f'"took":{_took(found)}{histogram}}}'
+    ).encode()
 
 
 def batch_body(found: Found, *, packed: bool) -> bytes:
@@ -83,9 +81,8 @@ def batch_body(found: Found, *, packed: bool) -> bytes:
         arrays["embedding_distances"] = hits.embedding_distances
     work = {"buckets": costs.buckets, "candidates": costs.candidates, "comparisons": costs.comparisons}
     written = _packed if packed else _listed
-    took = _json(_took(found)).encode()
     # Put together by hand: a large answer is not looked through once more.
-    return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), took)
+    return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), _took(found).encode())
 
 
 def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
@@ -118,12 +115,12 @@ def _hits(asked: messages.OneQuery, found: Found) -> list[str]:
     return written
 
 
-def _took(found: Found) -> dict[str, float]:
-    return {"encode_ms": round(found.job.queries.ms, _DECIMALS), "index_ms": round(found.ms, _DECIMALS)}
+def _took(found: Found) -> str:
+    return f'{{"encode_ms":{round(found.job.queries.ms, _DECIMALS)},"index_ms":{round(found.ms, _DECIMALS)}}}'
 
 
-def _json(content: object) -> str:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def _or_null(value: int | list[float] | None) -> str:
+    return "null" if value is None else _json(value) if isinstance(value, list) else str(value)
 
 
 def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:

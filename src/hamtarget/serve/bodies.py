@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
 
 from hamtarget.serve.lanes.askers import Asker
 from hamtarget.serve.messages import Message
@@ -17,6 +17,7 @@ from hamtarget.serve.problems import Problem, too_much
 
 Model = TypeVar("Model", bound=Message)
 
+_TYPE = b"content-type"
 _SHOWN_ERRORS = 3
 _FIELDS = 4
 _MAX_FIELD_BYTES = 64 * 2**10
@@ -32,10 +33,10 @@ async def read_json(request: Request, model: type[Model], asker: Asker) -> Model
     Raises:
         Problem: the body is not JSON, or not such a message, or takes too much memory.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = _content_type(request).partition(";")[0].strip()
     if kind not in ("application/json", ""):
         raise Problem(415, "media_type", f"the body is {kind[:100]!r}; expected application/json")
-    body = await request.body()
+    body = await _whole_body(request)
     # What it is parsed into stays until the answer is sent.
     asker.holding.take(parsed_bytes(body))
     if len(body) > model.most_nested and body.count(b"{") + body.count(b"[") > model.most_nested:
@@ -53,7 +54,7 @@ async def read_query(request: Request, model: type[Model], asker: Asker) -> Mode
     Raises:
         Problem: the body is neither JSON nor such a form, or not such a message.
     """
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    if not _content_type(request).startswith("multipart/form-data"):
         return await read_json(request, model, asker)
     try:
         async with request.form(max_files=1, max_fields=_FIELDS, max_part_size=_MAX_FIELD_BYTES) as form:
@@ -66,10 +67,32 @@ async def read_query(request: Request, model: type[Model], asker: Asker) -> Mode
             if "image" in message.model_fields_set:
                 raise Problem(422, "input", "the image is given twice, as a file and in `request`; send one of them")
             return message.model_copy(update={"image": await image.read()})
-    except HTTPException as error:
-        raise Problem(400, "form", f"the form cannot be read: {error.detail}") from None
+    except MultiPartException as error:
+        raise Problem(400, "form", f"the form cannot be read: {error.message}") from None
     except (UnicodeError, LookupError, ValueError) as error:
         raise Problem(400, "form", "the form cannot be read: its names are not in its charset") from error
+
+
+def _content_type(request: Request) -> str:
+    """Return the header in lower case."""
+    # `request.headers` would be made for this alone.
+    return next((value.decode("latin-1").lower() for name, value in request.scope["headers"] if name == _TYPE), "")
+
+
+async def _whole_body(request: Request) -> bytes:
+    """Return the body, which mostly comes in one piece; `request.body` would put it together in any case.
+
+    Raises:
+        ClientDisconnect: the client went before it had sent all of it.
+    """
+    parts = []
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def parsed_bytes(body: bytes) -> int:
@@ -77,9 +100,13 @@ def parsed_bytes(body: bytes) -> int:
 
     Commas, colons and brackets in strings are counted as well.
     """
-    counts = (body.count(b","), body.count(b"["), body.count(b"{"), body.count(b":"))
-    sizes = (_VALUE_BYTES, _LIST_BYTES, _OBJECT_BYTES, _MEMBER_BYTES)
-    return len(body) + sum(count * size for count, size in zip(counts, sizes, strict=True))
+    return (
+        len(body)
+        + _VALUE_BYTES * body.count(b",")
+        + _LIST_BYTES * body.count(b"[")
+        + _OBJECT_BYTES * body.count(b"{")
+        + _MEMBER_BYTES * body.count(b":")
+    )
 
 
 def _parse_slowly(body: bytes, model: type[Model]) -> Model:

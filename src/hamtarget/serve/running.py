@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvicorn
 
-from hamtarget.serve.app import create_app
+from hamtarget.serve.app import Application, create_app
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.serve.transport.crowd import Crowd
 from hamtarget.serve.transport.descriptors import fit_connections
@@ -75,12 +75,12 @@ def run_process(
     # All objects of now stay: the garbage collector need not look through them again and again.
     gc.freeze()
     try:
-        server = _make_server(store, settings, ready=ready, raise_limit=True, writer=writer, shares=shares)
+        server, app = _make_server(store, settings, ready=ready, raise_limit=True, writer=writer, shares=shares)
         server.may_kill = True
         _run_loop(server, [listener] if inside is None else [listener, inside])
     finally:
         gc.unfreeze()
-    if server.config.loaded_app.state.is_stuck:
+    if app.is_stuck:
         _log.error("some work does not end; the process ends without it")
         store.close()
         sys.stdout.flush()
@@ -97,7 +97,7 @@ def serving(store: Store, settings: ServiceSettings) -> Iterator[str]:
     """
     started = threading.Event()
     with store, listening(settings) as listener:
-        server = _make_server(store, settings, ready=started.set, raise_limit=False)
+        server, _ = _make_server(store, settings, ready=started.set, raise_limit=False)
         thread = threading.Thread(target=_run_loop, args=(server, [listener]), name="hamtarget-serve")
         thread.start()
         try:
@@ -118,12 +118,12 @@ def _make_server(
     raise_limit: bool,
     writer: Path | None = None,
     shares: Shares | None = None,
-) -> Server:
+) -> tuple[Server, Application]:
     most = fit_connections(settings.max_connections, raise_limit=raise_limit)
     settings = replace(settings, max_connections=most)
     app = create_app(store, settings, writer=writer)
     config = uvicorn.Config(
-        app,
+        app.entry,
         http="httptools",
         ws="none",
         log_config=None,
@@ -136,14 +136,15 @@ def _make_server(
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
-    return Server(
+    server = Server(
         config,
-        crowd=Crowd(most, head_seconds=settings.read_seconds, meter=app.state.service.meters.connections),
+        crowd=Crowd(most, head_seconds=settings.read_seconds, meter=app.service.meters.connections),
         drain_seconds=settings.drain_seconds,
-        cancel=app.state.service.cancel,
+        cancel=app.service.cancel,
         ready=ready,
         shares=shares,
     )
+    return server, app
 
 
 def _run_loop(server: Server, listeners: list[socket.socket]) -> None:

@@ -38,6 +38,7 @@ from hamtarget.serve.lanes.work import (
     join_found,
     needs_items,
     part_of,
+    total,
 )
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, busy, not_found, too_much
@@ -62,6 +63,10 @@ _MANY_HITS = 2000
 _MUCH_MEMORY = 2**20
 
 
+_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
+_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
+
+
 class Service:
     """A store, and the queues in front of its encoder, its index and its files.
 
@@ -81,6 +86,7 @@ class Service:
         self.takes_changes = not store.read_only
         # Limits of the requests under way; one that is answered goes by itself.
         self._running: WeakSet[Limits] = WeakSet()
+        self._is_cancelled = False
         self._n_searches = 0
         self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, _ENCODED_ROWS)
         self._searching: Coalescer[SearchJob, Found] = self._lane(
@@ -92,7 +98,7 @@ class Service:
             "draw", self.work.draw, most_rows=1, most_waiting=_PICTURES_WAITING, meters=self.meters
         )
         self._sampling: Coalescer[Codes, messages.Histogram] = self._lane("sample", self.work.histograms, _SAMPLED_ROWS)
-        self._slow: SlowLane = self._lane("slow", _call_each, 1)
+        self._slow: SlowLane = self._lane("slow", _call_each, 1, gives_way=True)
 
     def _lane(
         self,
@@ -101,6 +107,7 @@ class Service:
         most_rows: float,
         *,
         weigh: Callable[[Any], float] | None = None,
+        gives_way: bool = False,
     ) -> Coalescer[Any, Any]:
         return Coalescer(
             name,
@@ -110,6 +117,7 @@ class Service:
             most_waiting_each=self.settings.max_waiting_each,
             meters=self.meters,
             weigh=weigh,
+            gives_way=gives_way,
         )
 
     async def start(self) -> None:
@@ -135,14 +143,18 @@ class Service:
     def cancel(self) -> None:
         """Take no more requests, and cancel what runs for those that were taken; they are refused."""
         self.is_ready = False
+        self._is_cancelled = True
         for limits in list(self._running):
             limits.cancel()
 
     def asker(self, request: Request) -> Asker:
         """Return who asks, with the limits of the request; its clock starts now."""
-        asker = asker_of(request, self.settings, self.memory, self._slow)
-        self._running.add(asker.limits)
-        return asker
+        return asker_of(request, self.settings, self.memory, self._slow, self._note_running)
+
+    def _note_running(self, limits: Limits) -> None:
+        self._running.add(limits)
+        if self._is_cancelled:
+            limits.cancel()
 
     async def search(self, asked: messages.OneQuery, asker: Asker) -> Found:
         """Search for one query, and return its hits with their items."""
@@ -249,7 +261,7 @@ class Service:
                 asker.is_admitted = True
         if found is None:
             found = await self._find_slowly(job, asker)
-        asker.facts.rows += int(found.costs.candidates.sum())
+        asker.facts.rows += total(found.costs.candidates)
         asker.facts.hits += len(found.hits.rows)
         return found
 
@@ -266,7 +278,10 @@ class Service:
             parts.append(await self._slowly(asker, partial(self.work.search_slowly, part, asker.limits)))
             slices.took(stop - start, parts[-1].ms / 1000)
             start = stop
-        return join_found(job, parts)
+        join = partial(join_found, job, parts)
+        n_hits = sum(len(part.hits.rows) for part in parts)
+        found: Found = join() if n_hits <= _MANY_HITS else await self._slowly(asker, join)
+        return found
 
     async def _slowly(self, asker: Asker, work: Callable[[], Any]) -> Any:
         """Return what `work` returns in the slow lane; refuse the request if it reaches its limits."""
@@ -303,9 +318,9 @@ class Service:
 
     async def _open_bounds(self, asked: messages.AnySearch) -> dict[str, int]:
         """Return the store's radius and budget as far as a request leaves them open."""
-        if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
+        if isinstance(asked, _SEARCHES):
             return {} if asked.radius is not None else {"radius": self.store.radius}
-        if isinstance(asked, messages.NearestRequest | messages.BatchNearestRequest):
+        if isinstance(asked, _NEAREST):
             return {}
         if asked.radius is not None and asked.budget is not None:
             return {}

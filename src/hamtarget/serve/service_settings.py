@@ -55,7 +55,7 @@ class ServiceSettings:
         deadline: seconds that a request may take.
         read_seconds: seconds within which a request must have arrived.
         drain_seconds: seconds that running requests get to finish when the service ends.
-        threads: threads of one batch of searches.
+        threads: threads of one batch of searches; one that takes long leaves a core free, however many they are.
     """
 
     host: str = "127.0.0.1"

@@ -95,11 +95,13 @@ def reloading_at_hangup(tokens: TokenRing) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGHUP)
     loop.add_signal_handler(signal.SIGHUP, tokens.reload)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Facts of the machine that a service runs on: memory, descriptors, disk."""
+"""Facts of the machine that a service runs on: cores, memory, descriptors, disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import shutil
 from pathlib import Path
 
 from hamtarget.store.sqlite.database import DATABASE_NAME
+
+
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def resident_bytes() -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
@@ -30,11 +31,12 @@ class RequestLimits(Limits):
     Args:
         holding: memory of the request.
         settings: settings of the service.
+        seconds: time that the request has left.
     """
 
-    def __init__(self, holding: Holding, settings: ServiceSettings) -> None:
+    def __init__(self, holding: Holding, settings: ServiceSettings, seconds: float) -> None:
         super().__init__(
-            seconds=settings.deadline,
+            seconds=seconds,
             rows=settings.max_rows,
             hits=settings.max_found,
             bytes=settings.max_answer_bytes,
@@ -53,13 +55,24 @@ class Asker:
 
     Attributes:
         client: name of whoever asks; clients share the service in turn.
-        limits: bounds on the work for the request; its deadline counts from here.
         holding: memory that the request holds.
         facts: facts of the request, for the access log.
         is_admitted: True if the request has waited in a queue, and is not refused by another.
     """
 
-    __slots__ = ("_has_begun", "_receive", "_slow", "client", "facts", "holding", "is_admitted", "limits")
+    __slots__ = (
+        "_bounded",
+        "_deadline",
+        "_has_begun",
+        "_limits",
+        "_receive",
+        "_settings",
+        "_slow",
+        "client",
+        "facts",
+        "holding",
+        "is_admitted",
+    )
 
     def __init__(
         self,
@@ -68,17 +81,31 @@ class Asker:
         *,
         settings: ServiceSettings,
         slow: SlowLane,
+        bounded: Callable[[Limits], None],
         receive: Receive | None = None,
         facts: RequestFacts | None = None,
     ) -> None:
         self.client = client
         self.holding = holding
-        self.limits = RequestLimits(holding, settings)
+        self._settings = settings
+        self._deadline = time.monotonic() + settings.deadline
+        self._limits: Limits | None = None
+        self._bounded = bounded
         self.facts = RequestFacts() if facts is None else facts
         self._slow = slow
         self._receive = receive
         self._has_begun = False
         self.is_admitted = False
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds on the work for the request; its time counts from when the asker was made."""
+        if self._limits is None:
+            # A request with one code needs none: the quick lane has its own.
+            seconds = max(0.0, self._deadline - time.monotonic())
+            self._limits = RequestLimits(self.holding, self._settings, seconds)
+            self._bounded(self._limits)
+        return self._limits
 
     async def slowly(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, which is done in the slow lane when it is this client's turn.
@@ -108,17 +135,25 @@ class Asker:
             watching.cancel()
             if not working.done():
                 working.cancel()
-                self.limits.cancel()
+                if self._limits is not None:
+                    self._limits.cancel()
 
 
-def asker_of(request: Request, settings: ServiceSettings, memory: MemoryAccount, slow: SlowLane) -> Asker:
-    """Return the asker of a request."""
+def asker_of(
+    request: Request,
+    settings: ServiceSettings,
+    memory: MemoryAccount,
+    slow: SlowLane,
+    bounded: Callable[[Limits], None],
+) -> Asker:
+    """Return the asker of a request; `bounded` is called with its limits when work begins that they bound."""
     holding = request.scope["state"].get(HOLDING) or memory.open()
     return Asker(
         client_of(request.scope),
         holding,
         settings=settings,
         slow=slow,
+        bounded=bounded,
         receive=request.receive,
         facts=facts_of(request.scope),
     )

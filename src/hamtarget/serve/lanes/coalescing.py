@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from hamtarget.serve.instruments.meters import Meters
+from hamtarget.serve.lanes.priority import lower_priority
 from hamtarget.serve.problems import busy, too_busy
 
 Job = TypeVar("Job")
@@ -41,6 +42,7 @@ class Coalescer(Generic[Job, Answer]):
         most_waiting_each: jobs of one client that may wait.
         meters: counters of the service.
         weigh: returns the rows of a job when a batch is made, in place of those that it was submitted with.
+        gives_way: True if other threads go first where cores are scarce.
     """
 
     def __init__(
@@ -53,8 +55,10 @@ class Coalescer(Generic[Job, Answer]):
         most_waiting_each: int | None = None,
         meters: Meters,
         weigh: Callable[[Job], float] | None = None,
+        gives_way: bool = False,
     ) -> None:
         self._work = work
+        self._gives_way = gives_way
         self._most_rows = most_rows
         self._most_waiting = most_waiting
         self._most_waiting_each = most_waiting if most_waiting_each is None else most_waiting_each
@@ -131,6 +135,8 @@ class Coalescer(Generic[Job, Answer]):
 
     def _run(self) -> None:
         """Run batches until the end, in the thread; the event loop may be busy with answers meanwhile."""
+        if self._gives_way:
+            lower_priority()
         while batch := self._next_batch():
             self._is_working = True
             began = time.perf_counter()

@@ -35,8 +35,10 @@ class CostBook:
         if cost is None:
             self._remember(kind, _Cost(seconds, each))
             return
-        # Some searches take as long for one query as for many, such as those that read all payloads.
-        cost.least = _followed(cost.least, seconds)
+        # Some searches take as long for one query as for many, such as those that read all payloads. A call for many
+        # queries does not tell that one would take long: else somebody's large batches would make a small search slow.
+        if n_queries == 1 or seconds < cost.least:
+            cost.least = _followed(cost.least, seconds)
         cost.each = _followed(cost.each, each)
 
     def gave_up(self, kind: Hashable, seconds: float) -> None:

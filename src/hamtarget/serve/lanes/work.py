@@ -22,6 +22,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.search.results import Costs, join_hits
 from hamtarget.serve import messages
 from hamtarget.serve.code_sample import Sampler
+from hamtarget.serve.instruments.machine import n_cores
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
@@ -51,6 +52,11 @@ _QUICK_BYTES = 256 * 2**10
 _HERE_READ_SECONDS = 0.001
 # A batch of images that takes longer to decode leaves the rest to the next one.
 _DECODING_SECONDS = 0.05
+
+# Unions that were written where they are used would be made anew for each request.
+_ONE = (messages.SearchRequest, messages.NearestRequest, messages.ProbeRequest)
+_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
+_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
 
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
 
@@ -174,6 +180,8 @@ class Work:
         self._read_seconds = 0.0
         is_folder = isinstance(store.path, Path)
         self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
+        # A core is left to the event loop and to quick searches.
+        self._slow_threads = min(settings.threads, max(1, n_cores() - 1))
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
@@ -267,7 +275,7 @@ class Work:
             job: the search.
             may_read: True if items may be read as well, where this was quick lately.
         """
-        reads = isinstance(job.asked, messages.OneQuery) and (job.asked.payload or job.asked.codes)
+        reads = isinstance(job.asked, _ONE) and (job.asked.payload or job.asked.codes)
         if reads and not (may_read and self._read_seconds <= _HERE_READ_SECONDS):
             return None
         if not self.store.is_settled:
@@ -283,7 +291,7 @@ class Work:
         """
         if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
             raise InputError(_NO_EMBEDDING)
-        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits)
+        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits, self._slow_threads)
         return self._found(job, hits, ms)
 
     def show_slowly(self, found: Found, limits: Limits) -> Found:
@@ -371,7 +379,7 @@ class Work:
         limits = Limits(
             seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
         )
-        hits, ms = self._find(first.asked, queries, first.cost_key, limits)
+        hits, ms = self._find(first.asked, queries, first.cost_key, limits, self._settings.threads)
         if len(jobs) == 1:
             return [self._found(first, hits, ms)]
         answers: list[Found] = []
@@ -383,11 +391,11 @@ class Work:
         return answers
 
     def _find(
-        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits
+        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
-        hits = self._ask_store(asked, queries, limits)
+        hits = self._ask_store(asked, queries, limits, threads)
         seconds = time.perf_counter() - began
         self._costs.saw(cost_key, len(queries.codes), seconds)
         return hits, 1000 * seconds
@@ -401,10 +409,10 @@ class Work:
         self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
         return _TOO_SLOW
 
-    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits) -> BatchHits:
-        filter, threads = asked.payload_filter, self._settings.threads
+    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+        filter = asked.payload_filter
         embedding = None if asked.rerank is None else queries.embeddings
-        if isinstance(asked, messages.SearchRequest | messages.BatchSearchRequest):
+        if isinstance(asked, _SEARCHES):
             return self.store.search_batch(
                 codes=queries.codes,
                 radius=asked.radius,
@@ -416,7 +424,7 @@ class Work:
                 cost=True,
                 limits=limits,
             )
-        if isinstance(asked, messages.NearestRequest | messages.BatchNearestRequest):
+        if isinstance(asked, _NEAREST):
             return self.store.nearest_batch(
                 codes=queries.codes,
                 k=asked.k,
@@ -445,8 +453,8 @@ class Work:
         if hits.costs is None:
             raise TypeError("the store did not tell the costs of a search")
         # One entry for a batch, its mean: thousands of entries would take longer than the search.
-        self._meters.candidates.observe(int(hits.costs.candidates.sum()) / len(hits))
-        self._meters.comparisons.observe(int(hits.costs.comparisons.sum()) / len(hits))
+        self._meters.candidates.observe(total(hits.costs.candidates) / len(hits))
+        self._meters.comparisons.observe(total(hits.costs.comparisons) / len(hits))
         return Found(job, hits, hits.costs, ms)
 
     def _show_quickly(self, answers: list[Found | BaseException]) -> None:
@@ -491,10 +499,16 @@ class Work:
         return len(job.ids)
 
 
+def total(counts: NDArray[np.int64]) -> int:
+    """Return the sum of the counts of one or more queries."""
+    # Most requests have one, and numpy takes long to add up a single number.
+    return int(counts[0] if len(counts) == 1 else counts.sum())
+
+
 def needs_items(found: Found) -> bool:
     """Return True if hits were asked for with payloads or codes, which are not there yet."""
     asked = found.job.asked
-    if not isinstance(asked, messages.OneQuery) or found.shown or not len(found.hits.rows):
+    if not isinstance(asked, _ONE) or found.shown or not len(found.hits.rows):
         return False
     return asked.payload or asked.codes
 

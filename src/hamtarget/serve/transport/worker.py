@@ -47,8 +47,9 @@ def work(post: Post, listener: socket.socket, inside: socket.socket | None, pare
         inside: socket on which the other processes pass changes on, for the one that writes.
         parent: pipe to the parent: tells it that the process is ready, or why it is not.
     """
-    # Ctrl-C reaches every process of a terminal; the parent passes it on as SIGTERM.
+    # Ctrl-C and the end of a terminal reach every process of it; the parent passes them on as SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from hamtarget.serve.running import run_process
     from hamtarget.serve.transport.shares import Shares
     from hamtarget.store import Store

@@ -92,7 +92,7 @@ def run_workers(
             for number in range(workers)
         ]
         with _signals() as told:
-            ending = _Ending(settings.drain_seconds)
+            ending = _Ending(settings.drain_seconds, at_hangup=settings.tokens_file is None)
             try:
                 _serve(crew, told, ending, lambda: announce and announce(address_of(listener, settings)))
             finally:
@@ -110,12 +110,14 @@ def _serve(crew: list[_Worker], told: _Told, ending: _Ending, announce: Callable
     while True:
         wait([*(each for worker in crew for each in worker.waits_for), told.socket], timeout=_next_start(crew))
         for number in told.take():
-            if number == getattr(signal, "SIGHUP", None):
-                _send(crew, number)
+            is_hangup = number == getattr(signal, "SIGHUP", None)
+            if is_hangup and not ending.at_hangup and not ending.has_begun:
+                # One that is starting reads the tokens anyway, and does not listen yet.
+                _send([worker for worker in crew if worker.is_ready], number)
             elif not ending.has_begun:
                 ending.begin()
                 _send(crew, signal.SIGTERM)
-            else:
+            elif not is_hangup:
                 ending.exit_code = 128 + number
                 return
         for worker in crew:
@@ -250,9 +252,15 @@ class _Worker:
 
 
 class _Ending:
-    """The end of all processes, and when it must have come."""
+    """The end of all processes, and when it must have come.
 
-    def __init__(self, seconds: float) -> None:
+    Args:
+        seconds: time within which a process ends.
+        at_hangup: True if SIGHUP ends the service; else it makes the processes read their tokens again.
+    """
+
+    def __init__(self, seconds: float, *, at_hangup: bool) -> None:
+        self.at_hangup = at_hangup
         # A process ends itself within the time; what does not is killed.
         self._seconds = seconds + 1.0
         self._until: float | None = None
