@@ -1,12 +1,20 @@
 """What tests of several promises share."""
 
+import atexit
 import itertools
 import os
+import shutil
+import tempfile
 
 import pytest
 
 # Some virtual machines announce AMX and refuse it: the first product of bfloat16 matrices would end the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# Tests leave nothing in the cache of whoever runs them, and find nothing there.
+if "HAMTARGET_CACHE" not in os.environ:
+    os.environ["HAMTARGET_CACHE"] = tempfile.mkdtemp(prefix="hamtarget-tests-cache-")
+    atexit.register(shutil.rmtree, os.environ["HAMTARGET_CACHE"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):

@@ -172,7 +172,10 @@ def test_progress_is_at_most_ten_lines_in_a_log(capsys, clock):
             tell(done, 1000)
             clock.now += 0.1
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"Working: {done:,} of 1,000, 10/s" for done in range(100, 1001, 100)]
+    left = [f", {seconds} s left" for seconds in range(90, 0, -10)] + [""]
+    assert lines == [
+        f"Working: {done:,} of 1,000, 10/s{rest}" for done, rest in zip(range(100, 1001, 100), left, strict=True)
+    ]
 
 
 def test_progress_of_nobody_knows_how_much(capsys, clock):
@@ -190,6 +193,20 @@ def test_short_work_is_not_talked_about(capsys, clock):
             tell(done, 9)
             clock.now += 0.1
     assert capsys.readouterr().err == ""
+
+
+def test_the_time_that_is_left_is_told(capsys, clock):
+    with progress_on_stderr("Working") as tell:
+        for done in (0, 1000, 9000, 99_000):
+            tell(done, 100_000)
+            clock.now += 100
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["Working: 99,000 of 100,000, 330/s, 3 s left"]
+    with progress_on_stderr("Slow") as tell:
+        for done in (0, 20, 40):
+            tell(done, 100)
+            clock.now += 900
+    assert [line.split(", ")[-1] for line in capsys.readouterr().err.splitlines()] == ["60 min left", "45 min left"]
 
 
 def test_resumed_work_is_not_counted_as_fast(capsys, clock):

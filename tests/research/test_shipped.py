@@ -6,7 +6,7 @@ import pytest
 import hamtarget.learn
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.errors import InputError
-from hamtarget.learn import shipped_encoder
+from hamtarget.learn.models import shipped_encoder
 from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     "store": GROUND | {"datasets", "encoders", "search"},
+    "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "integrations": GROUND,
     "integrations.ann_benchmarks": GROUND | {"encoders", "learn", "search"},
     "integrations.sklearn": GROUND | {"learn"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     # Whoever calls a service needs none of it.
     "client": GROUND - {"codes"},
     # Everything; and nobody imports cli.
-    "cli": GROUND | {"datasets", "demo", "encoders", "evaluation", "learn", "search", "serve", "store"},
+    "cli": GROUND | {"copies", "datasets", "demo", "encoders", "evaluation", "learn", "search", "serve", "store"},
 }
 # Parts of a room that must not know each other: what lies in the first may import nothing of the second.
 STRANGERS = [
@@ -57,6 +58,7 @@ OUTSIDE = {
     "": {"numpy"},
     "client": set(),
     "cli": {"numpy", "rich", "typer"},
+    "copies": {"numpy", "PIL"},
     "datasets": {"numpy", "h5py", "PIL"},
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
@@ -172,6 +174,7 @@ def test_research_is_beside_the_package():
     ("module", "absent"),
     [
         ("hamtarget", ["torch", "numpy", "hamtarget._native", "matplotlib", "rich"]),
+        ("hamtarget.copies", ["torch", "numpy", "onnxruntime", "PIL", "hamtarget._native"]),
         ("hamtarget.encoders", ["torch", "onnx", "onnxruntime", "hamtarget._native"]),
         ("hamtarget.evaluation", ["torch", "matplotlib", "hamtarget._native"]),
         (

@@ -31,6 +31,7 @@ SURFACE = {
     ],
     "hamtarget.client": ["AsyncClient", "Client"],
     "hamtarget.codes": ["distances", "from_logits", "pack", "unpack"],
+    "hamtarget.copies": ["find_copies"],
     "hamtarget.datasets": [
         "ImageSet",
         "VectorSet",
@@ -98,7 +99,6 @@ SURFACE = {
         "TrainingOptions",
         "backbone",
         "nearest_neighbors",
-        "shipped_encoder",
         "train",
     ],
     "hamtarget.search": [

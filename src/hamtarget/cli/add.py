@@ -38,6 +38,13 @@ def add(
     store: StorePlace,
     source: Source = "-",
     model: Annotated[Path | None, typer.Option(metavar="DIR", help="Model of a new store; codes need none.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="To find copies: copies64, copies256, phash, dhash or pdq in place of a model of a new store.",
+        ),
+    ] = None,
     bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of a code of a new store; by default the model's.")
     ] = None,
@@ -73,10 +80,11 @@ def add(
         opened = _open_existing(store)
         if opened is not None:
             stack.enter_context(opened)
-        codes = model is None and (opened is None or not opened.has_encoder)
+        chosen = _chosen_encoder(model, encoder)
+        codes = chosen is None and (opened is None or not opened.has_encoder)
         # The first record shows how long codes are, where neither the store nor an option does.
         first, records = _peeked(open_records(source, codes=codes, key=key))
-        wanted = _Wanted(None if model is None else _open_model(model), bits, radius, embeddings)
+        wanted = _Wanted(None if chosen is None else _open_encoder(chosen), bits, radius, embeddings)
         if opened is None:
             opened = stack.enter_context(_create(store, wanted, first))
         else:
@@ -123,8 +131,11 @@ def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
     from hamtarget.cli.inputs.record_codes import embeddings_of, encode_records
+    from hamtarget.store.copy_defaults import is_made_for_copies
 
     encoder: Encoder | None = store.encoder if store.has_encoder else None
+    # Codes of copies are shared with `dups`; embeddings are not kept there.
+    remembers = is_made_for_copies(store) and store.embeddings is None
     done = 0
     with progress_on_stderr("Adding") as tell:
         for some in records.batches(batch):
@@ -133,7 +144,7 @@ def _put_all(
             present = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
             wanted = {id: record for id, record, known in zip(ids, some, present, strict=True) if not known}
             named = [replace(record, id=id) if prefix else record for id, record in wanted.items()]
-            encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers)
+            encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers, remembers_codes=remembers)
             if encoded.records:
                 store.put_rows(
                     [record.id for record in encoded.records],
@@ -157,10 +168,21 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
     return first, Records(records.total, source if first is None else chain([first], source))
 
 
-def _open_model(folder: Path) -> Encoder:
+def _chosen_encoder(model: Path | None, encoder: str | None) -> str | Path | None:
+    """Return the name or the folder of the encoder of a new store; None if none is given.
+
+    Raises:
+        InputError: both are given.
+    """
+    if model is not None and encoder is not None:
+        raise InputError(f"--model {model} and --encoder {encoder} are both given; a store has one of them")
+    return encoder if model is None else model
+
+
+def _open_encoder(chosen: str | Path) -> Encoder:
     from hamtarget.encoders import open_encoder
 
-    return open_encoder(folder)
+    return open_encoder(chosen)
 
 
 def _open_existing(place: str) -> Store | None:
@@ -180,12 +202,12 @@ def _create(place: str, wanted: _Wanted, first: Record | None) -> Store:
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
         if first is None or first.code is None:
-            raise FileError(f"{place} is no store yet; to make one of images or vectors, pass --model")
+            raise FileError(f"{place} is no store yet; to make one of images or vectors, pass --model or --encoder")
         bits = 8 * len(first.code)
     kind = None
     if wanted.embeddings is not None:
         if encoder is None:
-            raise InputError("--embeddings is given without --model; a model makes them")
+            raise InputError("--embeddings is given without --model or --encoder, which make them")
         kind = Embeddings(encoder.n_bits, cast("ElementName", wanted.embeddings), "cosine")
     return Store.create(place, encoder=encoder, n_bits=bits, radius=wanted.radius, embeddings=kind)
 
@@ -206,7 +228,7 @@ def _check_same(store: Store, wanted: _Wanted) -> None:
             raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")
     if wanted.encoder is not None and not (store.has_encoder and _same_codes(wanted.encoder, store.encoder)):
         raise InputError(
-            f"--model is another model than that of {store.path}, whose codes mean something else: "
+            f"--model or --encoder is another model than that of {store.path}, whose codes mean something else: "
             "leave the option out, or make a new store"
         )
 

@@ -1,33 +1,93 @@
-"""`hamtarget dups`: near duplicates in a store."""
+"""`hamtarget dups`: copies in a folder of pictures, or near duplicates in a store."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hamtarget.cli.inputs.records import STDIN
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.arguments import AsJson, StorePlace, Threads
-from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.arguments import AsJson, Threads
+from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
+from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
+from hamtarget.errors import InputError
+
+if TYPE_CHECKING:
+    from hamtarget.copies.results import FoundCopies
+
+# Unreadable pictures that are named one by one.
+_NAMED = 10
 
 
 def dups(
-    store: StorePlace,
-    radius: Annotated[
-        int | None, typer.Option(min=0, metavar="R", help="Pairs within R bits; by default the store's radius.")
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="Folder of pictures, CSV or .txt of their paths, or - for lines; or a store: folder or address.",
+        ),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="For pictures: copies64 (default), copies256, phash, dhash, pdq, or the folder of a model.",
+        ),
     ] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="List groups of connected items instead of pairs.")] = False,
+    radius: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="R", help="Within R bits; by default the store's radius, or what suits the pictures."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For pictures: write the groups to a .json, .csv or .html instead."),
+    ] = None,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="In a store: list groups of connected items instead of pairs.")
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Processes that read pictures; by default one for each core."),
+    ] = None,
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List all pairs of items within a radius, each once, as they are found: id, id and distance between tabs.
+    """Find copies among pictures, or near duplicates in a store.
 
-    No pair within the radius is missed. With --groups, each line is a group: items that a chain of such pairs
-    connects. With --json, each line is an object (a pair) or a list of ids (a group).
+    Of a folder of pictures, each group has its best picture first, the one with the most pixels. The others are
+    within the radius of it. Codes are kept by content: after Ctrl-C, or with new pictures, only what is new is read. A
+    picture that cannot be read is named and left out; the exit code is then 1.
+
+    Of a store, all pairs within the radius are listed, each once, as they are found: id, id and distance between tabs.
+    No pair is missed. With --groups, each line is a group: items that a chain of such pairs connects.
+
+    With --json, each line is an object (a group of pictures, or a pair) or a list of ids (a group of a store).
     """
+    if _is_store(place):
+        if encoder is not None or out is not None or workers is not None:
+            option = "--encoder" if encoder is not None else "--out" if out is not None else "--workers"
+            raise InputError(f"{option} is given, but {place} is a store; the option is for a folder of pictures")
+        _of_store(place, radius, groups=groups, threads=threads, as_json=as_json)
+    else:
+        _of_pictures(place, encoder, radius, out, workers=workers, threads=threads, as_json=as_json)
+
+
+def _is_store(place: str) -> bool:
+    from hamtarget.store.postgres.address import is_address
+
+    return is_address(place) or os.path.exists(os.path.join(place, "store.db"))
+
+
+def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_json: bool) -> None:
     found = 0
-    with open_store(store) as opened, progress_on_stderr("Comparing") as tell:
+    with open_store(place) as opened, progress_on_stderr("Comparing") as tell:
         if groups:
             for group in opened.duplicate_groups(radius, threads=threads, progress=tell):
                 found += 1
@@ -40,3 +100,77 @@ def dups(
                 else:
                     typer.echo(f"{printable(a)}\t{printable(b)}\t{distance}")
     note(f"{found:,} {'groups' if groups else 'pairs'}")
+
+
+def _of_pictures(
+    place: str,
+    encoder: str | None,
+    radius: int | None,
+    out: Path | None,
+    *,
+    workers: int | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    from hamtarget.copies import find_copies
+    from hamtarget.copies.finding import DEFAULT_ENCODER
+    from hamtarget.copies.report_files import check_report_name, write_report
+
+    if out is not None:
+        check_report_name(out)
+    try:
+        with named_progress_on_stderr() as tell:
+            found = find_copies(
+                _lines() if place == STDIN else place,
+                encoder=encoder or DEFAULT_ENCODER,
+                radius=radius,
+                workers=workers,
+                threads=threads,
+                progress=tell,
+            )
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt("interrupted; the same command goes on") from interrupt
+    note(f"hamtarget: copies are within {found.radius} bits of the best picture ({found.encoder})")
+    note(f"hamtarget: {found.reason}")
+    if out is not None:
+        with progress_on_stderr("Writing") as tell_drawn:
+            write_report(found, out, progress=tell_drawn)
+    elif as_json:
+        for group in found:
+            write_json({"pictures": [copy.as_dict() for copy in group]})
+    else:
+        _write_text(found)
+    _write_sum(found, out)
+    if found.broken:
+        raise typer.Exit(FOUND)
+
+
+def _lines() -> list[str]:
+    # Names need not be UTF-8.
+    return [name for line in sys.stdin.buffer if (name := os.fsdecode(line.rstrip(b"\r\n")))]
+
+
+def _write_text(found: FoundCopies) -> None:
+    for number, group in enumerate(found, start=1):
+        typer.echo(f"Group {number:,}: {len(group):,} pictures")
+        sizes = [f"{copy.width} x {copy.height}" for copy in group]
+        lengths = [f"{copy.n_bytes:,} bytes" for copy in group]
+        relations = ["same bytes" if copy.is_identical else f"distance {copy.distance}" for copy in group]
+        relations[0] = "best"
+        widths = [max(map(len, column)) for column in (sizes, lengths, relations)]
+        for copy, size, length, relation in zip(group, sizes, lengths, relations, strict=True):
+            typer.echo(f"  {size:>{widths[0]}}  {length:>{widths[1]}}  {relation:<{widths[2]}}  {printable(copy.path)}")
+
+
+def _write_sum(found: FoundCopies, out: Path | None) -> None:
+    from hamtarget.copies.results import counted
+    from hamtarget.search.results import bytes_in_words
+
+    for reason in list(found.broken.values())[:_NAMED]:
+        note(f"hamtarget: left out {printable(reason)}")
+    if found.broken:
+        note(f"hamtarget: {len(found.broken):,} could not be read")
+    groups = f"{counted(len(found), 'group')} with {found.n_grouped:,} of them"
+    size = f"all but the best of each take {bytes_in_words(found.copied_bytes)}"
+    where = "" if out is None else f": {out}"
+    note(f"hamtarget: {counted(found.n_pictures, 'picture')}, {groups}; {size}{where}")

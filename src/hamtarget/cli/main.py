@@ -58,7 +58,7 @@ app.command(
 app.command(
     rich_help_panel=_SEARCH,
     short_help="Add images, vectors or codes to a store.",
-    epilog="Example: hamtarget add store photos --model model",
+    epilog="Example: hamtarget add store photos --encoder copies64",
 )(add.add)
 app.command(
     rich_help_panel=_SEARCH,
@@ -67,8 +67,8 @@ app.command(
 )(search.search)
 app.command(
     rich_help_panel=_SEARCH,
-    short_help="List all pairs, or groups, of near duplicates.",
-    epilog="Example: hamtarget dups store --radius 2 --groups",
+    short_help="Find copies among pictures, or near duplicates in a store.",
+    epilog="Example: hamtarget dups photos --out copies.html",
 )(dups.dups)
 app.command(
     rich_help_panel=_SEARCH,

@@ -80,8 +80,9 @@ def search(
 ) -> None:
     """Find items near a query: the nearest 10, the nearest K, everything within a radius, or the most likely.
 
-    Without --nearest, --radius and --budget, the 10 nearest are found, exactly; where the store's model was trained
-    for probing, they are found approximately, with a budget that the command tells.
+    Without --nearest, --radius and --budget, the 10 nearest are found, exactly. In a store of copies (`hamtarget add
+    --encoder copies64`), all copies are found, those within the store's radius. Where the store's model was trained for
+    probing, the nearest are found approximately, with a budget that the command tells.
 
     With --json, a line for each query: {"query": ..., "hits": [{"id": ..., "distance": ..., "payload": ...}, ...]}.
     """
@@ -125,9 +126,16 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
+    from hamtarget.store.copy_defaults import is_made_for_copies
     from hamtarget.store.probe_defaults import is_made_for_probing, probing_defaults
 
     if wanted.budget is None and wanted.k is None and wanted.radius is None:
+        if is_made_for_copies(store):
+            note(
+                f"hamtarget: copies are within {store.radius} bits, the store's radius; --radius R finds more or "
+                f"fewer, --nearest {_HITS} the nearest"
+            )
+            return replace(wanted, radius=store.radius)
         if not is_made_for_probing(store):
             return replace(wanted, k=_HITS)
         usual = probing_defaults(store)

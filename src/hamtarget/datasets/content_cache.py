@@ -25,7 +25,8 @@ Result = TypeVar("Result")
 
 # Part of the name of every file. A change of its tables or checksums needs a new version.
 _VERSION = 1
-_DIGEST_BYTES = 20
+DIGEST_BYTES = 20
+"""Bytes of a digest."""
 _CHECKSUM_BYTES = 8
 # Every SQLite takes so many parameters of a statement.
 _DIGESTS_AT_ONCE = 900
@@ -221,7 +222,7 @@ class ContentCache:
 
 
 def _new_digest() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
 
 def _file_of(seal: bytes, folder: Path | None) -> Path | None:

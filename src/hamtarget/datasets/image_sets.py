@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -258,13 +258,21 @@ def image_files(folder: str | os.PathLike[str]) -> list[Path]:
     Raises:
         FileError: there is no such folder.
     """
-    found = []
+    return sorted(map(Path, walk_images(folder)))
+
+
+def walk_images(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the paths of all images in a folder, in order, then those of each folder in it; hidden ones are left out.
+
+    Raises:
+        FileError: there is no such folder.
+    """
     for parent, folders, files in os.walk(_existing_folder(folder)):
         # os.walk continues with the folders that are left in this list.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        images = (name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."))
-        found += [Path(parent, name) for name in images]
-    return sorted(found)
+        for name in sorted(files):
+            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
+                yield os.path.join(parent, name)
 
 
 def check_present(files: Sequence[str | os.PathLike[str]], *, where: str) -> None:

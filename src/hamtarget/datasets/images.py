@@ -10,13 +10,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import multiprocessing
 import os
-import signal
-from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -26,6 +21,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm, as_form
 from hamtarget._reading import reason_of
+from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress
 
@@ -45,9 +41,8 @@ _MAX_BYTE = 255
 _WHITE = (255, 255, 255, 255)
 # A JPEG may be decoded at a half, a quarter or an eighth of its size if that is still this many times the wanted size.
 _DRAFT_MARGIN = 2
-# Images that a worker process reads at a time, and the tasks that wait for each worker.
+# Images that a worker process reads at a time.
 _TASK_ROWS = 64
-_TASKS_AHEAD = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,39 +160,16 @@ def _tasks_in_order(
     """Yield the images of consecutive sources, or the reasons why they cannot be read, one task at a time."""
     # Sources are taken task by task, because the sequence may copy each out of a larger file.
     starts = range(0, len(sources), _TASK_ROWS)
-    if workers == 0 or len(starts) < 2:
-        for start in starts:
-            yield _read_task(_taken(sources, start), form, start)
-        return
-    waiting: deque[Future[list[NDArray[Any] | str]]] = deque()
-    # Forked processes would inherit locks of other threads, such as torch's, and wait for them forever.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(starts)), mp_context=context, initializer=_leave_interrupts_to_parent)
-    try:
-        for start in starts:
-            waiting.append(pool.submit(_read_task, _taken(sources, start), form, start))
-            if len(waiting) > _TASKS_AHEAD * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool as error:
-        raise ImageError(
-            "a process that reads images ended unexpectedly: it ran out of memory, or the script lacks "
-            'if __name__ == "__main__"; try fewer workers, or workers=0'
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+    tasks = ((_taken(sources, start), form, start) for start in starts)
+    return results_in_order(_read_task, tasks, workers=0 if len(starts) < 2 else min(workers, len(starts)))
 
 
 def _taken(sources: Sequence[ImageSource], start: int) -> list[ImageSource]:
     return [sources[row] for row in range(start, min(start + _TASK_ROWS, len(sources)))]
 
 
-def _leave_interrupts_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _read_task(sources: list[ImageSource], form: PictureForm, first: int) -> list[NDArray[Any] | str]:
+def _read_task(task: tuple[list[ImageSource], PictureForm, int]) -> list[NDArray[Any] | str]:
+    sources, form, first = task
     found: list[NDArray[Any] | str] = []
     for row, source in enumerate(sources, start=first):
         try:

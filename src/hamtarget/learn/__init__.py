@@ -11,7 +11,6 @@ except ImportError as error:
 from hamtarget.learn.encoder import HashEncoder
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
-from hamtarget.learn.models import shipped_encoder
 from hamtarget.learn.networks.augmentation import CropFlipColor
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.builder import NetworkOptions
@@ -50,7 +49,6 @@ __all__ = [
     "TrainingOptions",
     "backbone",
     "nearest_neighbors",
-    "shipped_encoder",
     "train",
 ]
 

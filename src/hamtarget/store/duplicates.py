@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
 from hamtarget.items import Id
 from hamtarget.progress import Progress
+from hamtarget.search.distinct import distinct_codes
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import Pairs, pairs_within, present
@@ -48,7 +48,7 @@ def close_groups(
         return []
     if limits is not None:
         limits.check()
-    first, place = _places(codes)
+    first, place = distinct_codes(codes)
     if limits is not None:
         limits.check()
     pairs = pairs_within(codes[first], radius, threads=threads, progress=progress, limits=limits)
@@ -56,20 +56,6 @@ def close_groups(
     order = np.argsort(roots, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(roots[order])) + 1)
     return sorted((group for group in groups if len(group) > 1), key=lambda group: int(group[0]))
-
-
-def _places(codes: Codes) -> tuple[Rows, Rows]:
-    """Return a row of each different code, and for each row the number of its code among them."""
-    # As words of 64 bits: numpy sorts these many times faster than rows of bytes.
-    words = np.zeros((len(codes), -(-codes.shape[1] // 8) * 8), dtype=np.uint8)
-    words[:, : codes.shape[1]] = codes
-    keys = words.view(np.uint64)
-    order = np.lexsort(keys.T)
-    is_first = np.ones(len(order), dtype=bool)
-    is_first[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.cumsum(is_first) - 1
-    return order[is_first], place
 
 
 def _roots(n_nodes: int, pairs: Iterable[Pairs]) -> Rows:

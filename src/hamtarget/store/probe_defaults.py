@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hamtarget.store.copy_defaults import is_made_for_copies
+
 if TYPE_CHECKING:
     from hamtarget.store.store import Store
 
@@ -32,7 +34,7 @@ def default_budget(n_items: int) -> int:
 
 def is_made_for_probing(store: Store) -> bool:
     """Return True if the store's encoder was trained for probing: its codes have no radius of their own."""
-    return store.has_encoder and store.encoder.radius is None
+    return store.has_encoder and store.encoder.radius is None and not is_made_for_copies(store)
 
 
 def default_radius(store: Store) -> int:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from hamtarget.codes import check_n_bits
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.usual_radius import usual_radius
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.multi import MultiIndex
@@ -113,10 +114,8 @@ def choose_settings(
         raise InputError("neither encoder nor n_bits is given; a store needs one of them")
     n_bits = check_n_bits(n_bits)
     if radius is None:
-        trained = None if encoder is None else encoder.radius
-        # Of several targets, the smallest is the one that a look-up in tables suits best.
-        radius = min(trained) if isinstance(trained, tuple | list) else _RADIUS if trained is None else trained
-        radius = min(radius, n_bits - 1)
+        usual = None if encoder is None else usual_radius(encoder)
+        radius = min(_RADIUS if usual is None else usual, n_bits - 1)
     if durability not in get_args(Durability):
         raise InputError(f"durability is {durability!r}; expected 'full' or 'os'")
     # An empty index knows what settings there can be.

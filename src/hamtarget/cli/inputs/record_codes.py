@@ -44,7 +44,12 @@ class EncodedRecords:
 
 
 def encode_records(
-    records: Sequence[Record], encoder: Encoder | None, *, n_bits: int, workers: int = 0
+    records: Sequence[Record],
+    encoder: Encoder | None,
+    *,
+    n_bits: int,
+    workers: int = 0,
+    remembers_codes: bool = False,
 ) -> EncodedRecords:
     """Encode records; leave out and name each image that cannot be read.
 
@@ -53,6 +58,7 @@ def encode_records(
         encoder: encoder of vectors and images; None if all records are codes.
         n_bits: bits of a code.
         workers: processes that read images; 0: this one.
+        remembers_codes: True if codes of images come from the content cache and go there; images then have no logits.
 
     Raises:
         InputError: a record needs an encoder, and there is none.
@@ -71,15 +77,23 @@ def encode_records(
         raise InputError(f"{record.id!r} is no code, and there is no model to encode it; pass --model, or codes")
     if encoder is not None and vectors:
         logits[vectors] = encoder.logits(_stacked([records[row] for row in vectors], encoder.input_shape))
-    if encoder is not None and images:
+    learned = np.ones(len(records), dtype=bool)
+    learned[given] = False
+    if encoder is not None and images and remembers_codes:
+        from hamtarget.copies.picture_codes import encode_files
+
+        paths = [str(records[row].image) for row in images]
+        read = encode_files(paths, encoder, workers=workers)
+        codes[[images[row] for row in read.rows]] = read.codes
+        broken = {row: read.broken[path] for row, path in zip(images, paths, strict=True) if path in read.broken}
+        learned[images] = False
+    elif encoder is not None and images:
         from hamtarget.datasets.images import decode_images
 
         paths = [str(records[row].image) for row in images]
         decoded = decode_images(paths, form_of(encoder), workers=workers)
         broken = {images[row]: reason for row, reason in decoded.broken.items()}
         logits[[images[row] for row in decoded.rows]] = encoder.logits(decoded.images)
-    learned = np.ones(len(records), dtype=bool)
-    learned[given] = False
     codes[learned] = np.packbits(logits[learned] > 0, axis=1, bitorder="little")
     kept = [row for row in range(len(records)) if row not in broken]
     return EncodedRecords(

@@ -72,15 +72,28 @@ class _Rate:
 
     def __init__(self) -> None:
         self._began: tuple[float, int] | None = None
+        self._per_second = 0.0
 
     def __call__(self, done: int) -> str:
+        """Note how much is done, and return the rate as text."""
         now = time.monotonic()
         if self._began is None:
             self._began = now, done
         seconds, count = now - self._began[0], done - self._began[1]
         if seconds <= 0 or count <= 0:
             return ""
-        return f"{count / seconds:,.0f}/s" if count >= 10 * seconds else f"{count / seconds:.2g}/s"
+        self._per_second = count / seconds
+        return f"{self._per_second:,.0f}/s" if count >= 10 * seconds else f"{self._per_second:.2g}/s"
+
+    def time_left(self, to_do: int) -> str:
+        """Return how long the rest will take at this rate, as text; nothing where that is not known."""
+        if to_do <= 0 or not self._per_second:
+            return ""
+        seconds = to_do / self._per_second
+        for unit, length in (("h", 3600), ("min", 60)):
+            if seconds >= 2 * length:
+                return f"{seconds / length:,.0f} {unit} left"
+        return f"{seconds:.0f} s left"
 
 
 class _Bar:
@@ -121,5 +134,6 @@ class _Lines:
                 return
             self._told = tenth
             text = f"{done:,} of {total:,}"
-        sys.stderr.write(f"{self.what}: {', '.join(filter(None, (text, rate, note)))}\n")
+        left = "" if total is None else self._rate.time_left(total - done)
+        sys.stderr.write(f"{self.what}: {', '.join(filter(None, (text, rate, left, note)))}\n")
         sys.stderr.flush()

@@ -65,7 +65,13 @@ def write_json(value: Any) -> None:
 
 def as_line(value: Any) -> str:
     """Return a value as one line of JSON."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        # A file's name that is no UTF-8 has halves of characters, which can only be escaped.
+        return json.dumps(value, allow_nan=False)
+    return line
 
 
 def printable(value: object) -> str:

@@ -1,0 +1,147 @@
+"""From pictures to groups of copies: every default of that way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hamtarget.copies.results import Copy, FoundCopies
+
+if TYPE_CHECKING:
+    from hamtarget.copies.grouping import Rows
+    from hamtarget.copies.picture_codes import PictureCodes
+    from hamtarget.encoders.protocol import Encoder
+
+DEFAULT_ENCODER = "copies64"
+"""Name of the encoder that finds the most copies of those with 64 bits."""
+
+# Distances among fewer pictures say little about how rare coincidences are.
+_FEW_PICTURES = 1000
+
+Stages = Callable[[str, int, int], None]
+"""A function of (what is being done, done, total)."""
+
+
+def find_copies(
+    pictures: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    encoder: str | Path | Encoder = DEFAULT_ENCODER,
+    radius: int | None = None,
+    workers: int | None = 0,
+    threads: int = 1,
+    cache_folder: Path | None = None,
+    progress: Stages | None = None,
+) -> FoundCopies:
+    """Find groups of copies among pictures: the same picture in other sizes, formats, crops or colours.
+
+    Each picture of a group is within `radius` bits of the group's best picture, the one with the most pixels. Nothing
+    is learned, and no picture is changed. Codes are kept in the content cache, so that a second call reads only what
+    is new.
+
+    Args:
+        pictures: a folder; a CSV whose first column has paths; a .txt with a path in each line; or the paths.
+        encoder: name of an encoder that comes with the package (copies64, copies256, phash, dhash, pdq), the folder of
+            a model, or an encoder.
+        radius: bits in which a copy may differ from the best picture; by default what `advise_radius` recommends for
+            these codes.
+        workers: processes that read pictures; 0: this one; None: one for each core, where there are enough pictures.
+            With workers, a script needs `if __name__ == "__main__"`.
+        threads: threads that search.
+        cache_folder: folder of the content cache; by default that of HAMTARGET_CACHE, or ~/.cache/hamtarget.
+        progress: called with what is being done, how much of it is done, and of how much.
+
+    Raises:
+        FileError: the source or the encoder is not there, or names no picture.
+        InputError: the radius is out of range, or the encoder takes no pictures.
+        ImageError: a process that reads pictures ended unexpectedly.
+        MissingExtraError: a package that pictures or the encoder need is not installed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> Path("album").mkdir()
+        >>> photo = Image.radial_gradient("L").resize((300, 200)).rotate(30)
+        >>> photo.save("album/original.png")
+        >>> photo.resize((150, 100)).save("album/small.jpg")
+        >>> for group in find_copies("album", encoder="dhash"):
+        ...     print([(copy.path, copy.distance) for copy in group])
+        [('album/original.png', 0), ('album/small.jpg', 0)]
+    """
+    from hamtarget.codes import check_radius
+    from hamtarget.copies.grouping import group_around_best
+    from hamtarget.copies.picture_codes import encode_files
+    from hamtarget.copies.sources import picture_paths
+
+    paths = picture_paths(pictures)
+    opened, name = _opened(encoder)
+    if radius is not None:
+        check_radius(radius, opened.n_bits)
+    read = encode_files(
+        paths, opened, workers=workers, cache_folder=cache_folder, progress=_stage(progress, "Reading pictures")
+    )
+    within, reason = _radius(read, opened, radius)
+    ranks = _ranks(read)
+    groups = group_around_best(read.codes, ranks, within, threads=threads, progress=_stage(progress, "Comparing"))
+    return FoundCopies(
+        groups=tuple(_copies(group.rows, group.distances, paths, read) for group in groups),
+        n_pictures=len(read.rows),
+        encoder=name,
+        radius=within,
+        reason=reason,
+        broken=read.broken,
+    )
+
+
+def _opened(encoder: str | Path | Encoder) -> tuple[Encoder, str]:
+    """Return an encoder and its name."""
+    if not isinstance(encoder, str | Path):
+        return encoder, type(encoder).__name__
+    from hamtarget.encoders import open_encoder
+
+    return open_encoder(encoder), str(encoder)
+
+
+def _radius(read: PictureCodes, encoder: Encoder, chosen: int | None) -> tuple[int, str]:
+    """Return the radius, and the reason for it."""
+    if chosen is not None:
+        return chosen, f"The radius of {chosen} was asked for."
+    from hamtarget.encoders.usual_radius import usual_radius
+    from hamtarget.evaluation import advise_radius
+
+    advice = advise_radius(read.codes, encoder=encoder)
+    usual = usual_radius(encoder)
+    if len(read.rows) < _FEW_PICTURES and usual is not None and usual < advice.radius:
+        return usual, f"{len(read.rows):,} pictures say little about their distances; {usual} bits are usual."
+    return advice.radius, advice.reason
+
+
+def _ranks(read: PictureCodes) -> Rows:
+    """Return the rank of each picture: that with the most pixels first, then the largest file, then the first path."""
+    pixels = read.sizes.astype(np.int64).prod(axis=1)
+    order = np.lexsort((-read.n_bytes, -pixels))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _copies(rows: Rows, distances: np.ndarray, paths: list[str], read: PictureCodes) -> tuple[Copy, ...]:
+    best = read.digests[rows[0]]
+    return tuple(
+        Copy(
+            path=paths[int(read.rows[row])],
+            width=int(read.sizes[row, 0]),
+            height=int(read.sizes[row, 1]),
+            n_bytes=int(read.n_bytes[row]),
+            distance=int(distance),
+            is_identical=bool((read.digests[row] == best).all()),
+        )
+        for row, distance in zip(rows.tolist(), distances.tolist(), strict=True)
+    )
+
+
+def _stage(progress: Stages | None, what: str) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, total: progress(what, done, total)
