@@ -26,7 +26,7 @@ from hamtarget.learn.networks.frozen import FrozenBackbone
 from hamtarget.learn.networks.head import HashHead, HashModel
 from hamtarget.learn.objectives import Loss
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pictures import fit_pictures
+from hamtarget.learn.pictures import EncodedPictures, encode_pictures, fit_pictures
 from hamtarget.learn.saving import load_encoder, save_encoder
 from hamtarget.progress import Progress
 
@@ -191,6 +191,18 @@ class HashEncoder:
         """Return packed codes, (rows, n_bits / 8); see `logits` for errors."""
         return HashHead.codes(torch.from_numpy(self.logits(inputs))).numpy()
 
+    def encode_images(self, images: ImageSet, *, workers: int = 0, progress: Progress | None = None) -> EncodedPictures:
+        """Return the codes of image files; those that cannot be read are left out, and listed in `broken`.
+
+        Where a frozen network sees the images, its features are kept, and are there from `fit` on.
+
+        Args:
+            images: the images, of any size.
+            workers: processes that read them; 0: this one.
+            progress: called with the number of images done and of all images.
+        """
+        return encode_pictures(self._learned, images, workers=workers, progress=progress)
+
     def embedding(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
         """Return logits scaled to unit length, (rows, n_bits), by which hits can be ranked; see `logits` for errors."""
         return HashHead.embedding(torch.from_numpy(self.logits(inputs))).numpy()
@@ -312,11 +324,12 @@ class HashEncoder:
         inner = self.model.model if isinstance(self.model, ClassPull) else self.model
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
         network = inner.backbone
-        name = f"frozen {type(network.network).__name__}" if isinstance(network, FrozenBackbone) else type(network).__name__
-        return (
-            f"HashEncoder({self.n_bits} bits, {aim}, inputs {self.input_shape}, {name}, "
-            f"{n_parameters:,} parameters)"
+        name = (
+            f"frozen {type(network.network).__name__}"
+            if isinstance(network, FrozenBackbone)
+            else type(network).__name__
         )
+        return f"HashEncoder({self.n_bits} bits, {aim}, inputs {self.input_shape}, {name}, {n_parameters:,} parameters)"
 
 
 def _parameter_names(kind: type) -> list[str]:

@@ -98,7 +98,9 @@ def picture_features(
 
 
 @torch.inference_mode()
-def _computed(network: nn.Module, pictures: NDArray[np.uint8], device: torch.device | str) -> Sequence[NDArray[np.float32]]:
+def _computed(
+    network: nn.Module, pictures: NDArray[np.uint8], device: torch.device | str
+) -> Sequence[NDArray[np.float32]]:
     found: list[NDArray[np.float32]] = []
     for start in range(0, len(pictures), _BATCH):
         batch = torch.from_numpy(pictures[start : start + _BATCH]).to(device)

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget.codes import Codes, from_logits
 from hamtarget.datasets.image_sets import ImageSet
 from hamtarget.errors import FileError
 from hamtarget.learn.checkpoint import TrainingProgress
@@ -140,6 +141,47 @@ def fit_pictures(
     if seen_once and isinstance(chosen_network, nn.Module):
         return _with_backbone(fitted, copy.deepcopy(chosen_network))
     return replace(fitted, input_range=_PIXELS)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPictures:
+    """Codes of the pictures that could be read, and the reasons why others could not.
+
+    Attributes:
+        codes: (pictures read, n_bits / 8) packed uint8.
+        rows: (pictures read,) number of each picture among all, ascending.
+        broken: the reason for each picture that could not be read, by its number.
+        features: (pictures read, columns) what a frozen network sees in each; None if there is no such network.
+    """
+
+    codes: Codes
+    rows: NDArray[np.int64]
+    broken: dict[int, str]
+    features: NDArray[np.float32] | None
+
+
+def encode_pictures(
+    fitted: FittedEncoder, images: ImageSet, *, workers: int = 0, progress: Progress | None = None
+) -> EncodedPictures:
+    """Return the codes of pictures. Features by a frozen network come from the cache where they are there.
+
+    Args:
+        fitted: what was learned.
+        images: the pictures.
+        workers: processes that read pictures; 0: this one.
+        progress: called with the number of pictures done and of all pictures.
+    """
+    model = copy.deepcopy(fitted.model)
+    frozen = next((module for module in model.modules() if isinstance(module, FrozenBackbone)), None)
+    if frozen is None:
+        decoded = images.decode(fitted.input_shape, workers=workers, progress=progress)
+        return EncodedPictures(from_logits(fitted.logits(decoded.images)), decoded.rows, decoded.broken, None)
+    device = next(model.parameters()).device
+    seen = picture_features(images, frozen.network, device=device, workers=workers, progress=progress)
+    frozen.network = nn.Identity()
+    with torch.inference_mode():
+        logits: Tensor = model.eval()(torch.from_numpy(seen.values).to(device))
+    return EncodedPictures(from_logits(logits.float().cpu().numpy()), seen.rows, seen.broken, seen.values)
 
 
 def _tell_skipped(broken: dict[int, str], n_read: int) -> None:
