@@ -123,11 +123,11 @@ class Encoded:
         return Encoded(self.codes[rows], *parts)
 
 
-def _opened(model: Path, source: Path) -> Encoder:
+def _opened(model: str, source: Path) -> Encoder:
     """Open a model: for images with torch if it can be, since features of images may then be in the cache."""
     from hamtarget.encoders import open_encoder
 
-    if not holds_pictures(source) or not (model / "model.safetensors").is_file():
+    if not holds_pictures(source) or not Path(model, "model.safetensors").is_file():
         return open_encoder(model)
     try:
         from hamtarget.learn import HashEncoder
@@ -159,6 +159,7 @@ def _encoded(source: Path, encoder: Encoder, key: str | None, workers: int) -> E
 def _encoded_pictures(source: Path, encoder: Encoder, workers: int) -> Encoded:
     import numpy as np
 
+    from hamtarget._picture_form import form_of
     from hamtarget.datasets import ImageSet
 
     images = ImageSet.from_folder(source) if source.is_dir() else ImageSet.from_csv(source)
@@ -170,7 +171,7 @@ def _encoded_pictures(source: Path, encoder: Encoder, workers: int) -> Encoded:
         else:
             for start in range(0, len(images), _DECODED_ROWS):
                 some = np.arange(start, min(start + _DECODED_ROWS, len(images)))
-                decoded = images.take(some).decode(encoder.input_shape, workers=workers)
+                decoded = images.take(some).decode(form_of(encoder), workers=workers)
                 codes.append(encoder.encode(decoded.images))
                 rows += some[decoded.rows].tolist()
                 broken |= {start + row: reason for row, reason in decoded.broken.items()}

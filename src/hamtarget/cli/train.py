@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from hamtarget.datasets import ImageSet
-    from hamtarget.learn import HashEncoder, NetworkOptions
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
     from hamtarget.learn.checkpoint import TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -82,13 +82,14 @@ def train(
         ),
     ] = None,
     classes: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--classes",
+            "--classes/--no-classes",
             help="Everything that will be searched belongs to one of the classes in INPUT. A search then finds more "
-            "of a class. Do not use it for collections with other items: they would be moved to a known class.",
+            "of a class, but items of other classes are moved to a known one: pass --no-classes for collections with "
+            "such items. Default: --classes for images with one label each.",
         ),
-    ] = False,
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000.")
     ] = None,
@@ -171,13 +172,13 @@ def train(
         of_small_network={"--grey": grey, "--width": width is not None, "--center": center is not None},
     )
     from hamtarget.datasets import ImageSet
-    from hamtarget.learn import HashEncoder, NetworkOptions
+    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
     from hamtarget.learn.checkpoint import TrainingProgress
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.networks.choosing import chosen_backbone
     from hamtarget.learn.networks.frozen import picture_shape
     from hamtarget.learn.objectives import loss_by_word
-    from hamtarget.learn.pictures import training_for
+    from hamtarget.learn.pictures import loss_word_for, training_for
     from hamtarget.learn.similarity import as_similarity
 
     inputs: NDArray[Any] | ImageSet
@@ -199,19 +200,20 @@ def train(
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
     similar = None if labels is None else as_similarity(labels, len(inputs))
     is_colour = isinstance(inputs, ImageSet) or inputs.ndim == 4
-    training = training_for(network)
+    training = TrainingOptions()
     if isinstance(inputs, ImageSet):
-        training = replace(training, workers=workers)
+        training = replace(training_for(network, len(inputs)), workers=workers)
     if batch_size is not None:
         training = replace(training, batch_size=batch_size)
     if epochs is not None:
         steps = ceil(epochs * len(inputs) / training.batch_size)
     if steps is not None:
         training = replace(training, steps=steps)
+    word = "classes" if classes else "auto"
+    if classes is None and isinstance(inputs, ImageSet):
+        word = loss_word_for(similar)
     encoder = HashEncoder(
-        loss=loss_by_word(
-            "classes" if classes else "auto", similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight
-        ),
+        loss=loss_by_word(word, similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight),
         network=network,
         training=training,
         held_out=held_out,

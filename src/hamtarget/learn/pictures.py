@@ -31,14 +31,13 @@ from hamtarget.learn.networks.frozen import FeatureLayers, FrozenBackbone, is_fr
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import Loss, chosen_loss
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.similarity import Neighbors, Similarity, as_similarity, nearest_neighbors
+from hamtarget.learn.similarity import Labels, Neighbors, Similarity, as_similarity, nearest_neighbors
 from hamtarget.progress import Progress
 
 # Side of the pictures that a built-in network learns from.
 _SIDE = 64
-# Share of the features that a row is learned without.
-_DROPOUT = 0.2
-_HEAD_TRAINING = TrainingOptions()
+# Steps on features at the least: they are quick, and dropout makes learning slower.
+_STEPS_ON_FEATURES = 600
 # A pretrained network is changed more carefully than the new head.
 _FINE_TUNING = TrainingOptions(backbone_rate=0.1)
 _PIXELS = (0.0, 255.0)
@@ -48,11 +47,24 @@ class SkippedImageWarning(UserWarning):
     """A picture cannot be read, and was left out."""
 
 
-def training_for(network: Network) -> TrainingOptions:
-    """Return the options by which `HashEncoder(network=network).fit(ImageSet(...))` trains if it is given none."""
+def training_for(network: Network, n_images: int) -> TrainingOptions:
+    """Return the options by which `HashEncoder(network=network).fit(images)` trains if it is given none.
+
+    Args:
+        network: what a `HashEncoder` takes as its network.
+        n_images: number of images.
+    """
+    options = TrainingOptions()
     if isinstance(network, NetworkOptions):
-        return TrainingOptions()
-    return _FINE_TUNING if isinstance(network, nn.Module) and not is_frozen(network) else _HEAD_TRAINING
+        return options
+    if isinstance(network, nn.Module) and not is_frozen(network):
+        return _FINE_TUNING
+    return replace(options, steps=max(_STEPS_ON_FEATURES, options.steps_for(n_images)))
+
+
+def loss_word_for(similarity: Similarity | None) -> str:
+    """Return the loss, by its word, of pictures of which this is known; see `HashEncoder`."""
+    return "classes" if isinstance(similarity, Labels) else "auto"
 
 
 def fit_pictures(
@@ -87,7 +99,7 @@ def fit_pictures(
     Warns:
         SkippedImageWarning: a picture cannot be read, and was left out.
     """
-    options = training or training_for(network)
+    options = training or training_for(network, len(images))
     chosen_network = backbone().requires_grad_(False) if network == "auto" else network
     seen_once = is_frozen(chosen_network) and augment is None
     given = images.labels if similar is None else similar
@@ -110,23 +122,20 @@ def fit_pictures(
         inputs, rows, broken = decoded.images, decoded.rows, decoded.broken
     _tell_skipped(broken, len(rows))
 
-    chosen = chosen_loss(loss, n_bits, relation)
+    chosen = chosen_loss(loss_word_for(relation) if loss == "auto" else loss, n_bits, relation)
     kept = torch.from_numpy(rows)
     if relation is None and features is not None:
         relation = _alike(features.values, neighbors_progress)
     elif relation is not None and broken:
         relation = relation.subset(kept)
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(images)).numpy()
-    learned: Network = chosen_network
-    if seen_once:
-        learned = FeatureLayers(inputs.shape[1], dropout=_DROPOUT)
     with _one_thread(seen_once):
         fitted = fit_encoder(
             inputs,
             relation,
             n_bits=None,
             loss=chosen,
-            network=learned,
+            network=FeatureLayers(inputs.shape[1]) if seen_once else chosen_network,
             training=options,
             held_out=held_out,
             seed=seed,

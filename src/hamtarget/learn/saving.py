@@ -31,6 +31,7 @@ from hamtarget.learn.networks.frozen import (
     FeatureLayers,
     FrozenBackbone,
     feature_count,
+    picture_shape,
     set_picture_shape,
     weights_digest,
 )
@@ -106,7 +107,7 @@ def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder
 def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> FittedEncoder:
     config = _converted(file.description) if file.format == 1 else file.description
     loss = _loss_of(config["loss"])
-    architecture = _network_of(config["network"], network, tuple(config["input_shape"]), path)
+    architecture = _network_of(config, network, file.tensors, path)
     model = _model_of(config, file.tensors, architecture, loss)
     tensors = dict(file.tensors)
     if config["network"].get("shipped") is not None:
@@ -156,7 +157,7 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
         digest = weights_digest(network)
         described["network"]["sha256"] = digest
         described["network"]["shipped"] = SHIPPED if digest == weights_digest(backbone()) else None
-        described["network"]["dropout"] = inner.backbone.layers.dropout.p
+        described["network"]["layers"] = inner.backbone.layers.settings()
     return described
 
 
@@ -177,10 +178,14 @@ def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
 
 
 def _network_of(
-    described: dict[str, Any], network: nn.Module | None, shape: tuple[int, ...], path: Path
+    config: dict[str, Any], network: nn.Module | None, tensors: dict[str, Tensor], path: Path
 ) -> nn.Module | NetworkOptions:
-    if "dropout" in described:
-        return _frozen_backbone(described, network, shape, path)
+    described, shape = config["network"], tuple(config["input_shape"])
+    if "layers" in described:
+        chosen = _shipped_network(described, shape, path) if network is None else copy.deepcopy(network)
+        layers = partial(FeatureLayers, feature_count(chosen, picture_shape(chosen)), **described["layers"])
+        _check_size(layers, tensors)
+        return FrozenBackbone(chosen, layers())
     if network is not None:
         return network
     if described["kind"] != NetworkOptions.__name__:
@@ -188,39 +193,39 @@ def _network_of(
     return NetworkOptions(**described["settings"]).for_inputs(shape)
 
 
-def _frozen_backbone(
-    described: dict[str, Any], network: nn.Module | None, shape: tuple[int, ...], path: Path
-) -> FrozenBackbone:
-    """Return a frozen network, and layers on its features whose weights are still to be loaded."""
-    if network is None:
-        shipped = described["shipped"]
-        if shipped is None:
-            raise InputError(
-                f"{path} was built on a {described['kind']}; pass network= with such a module, or open {ONNX_NAME}, "
-                "which has all weights"
-            )
-        if shipped != SHIPPED:
-            raise UnsupportedFileError(f"{path} was built on {shipped}; this version has {SHIPPED}: upgrade hamtarget")
-        network = backbone()
-        if weights_digest(network) != described["sha256"]:
-            raise UnsupportedFileError(
-                f"{path} was built on other weights of {shipped} than this version has: open {ONNX_NAME}, which has "
-                "all weights, or learn again"
-            )
+def _shipped_network(described: dict[str, Any], shape: tuple[int, ...], path: Path) -> nn.Module:
+    """Return the network of the package that a frozen one of this description was.
+
+    Raises:
+        InputError: it was another network.
+        UnsupportedFileError: it was that of another version.
+    """
+    shipped = described["shipped"]
+    if shipped is None:
+        raise InputError(
+            f"{path} was built on a {described['kind']}; pass network= with such a module, or export it where it was "
+            f"learned: {ONNX_NAME} has all weights"
+        )
+    if shipped != SHIPPED:
+        raise UnsupportedFileError(f"{path} was built on {shipped}; this version has {SHIPPED}: upgrade hamtarget")
+    network = backbone()
+    if weights_digest(network) != described["sha256"]:
+        raise UnsupportedFileError(
+            f"{path} was built on other weights of {shipped} than this version has; learn again, or use its "
+            f"{ONNX_NAME}, which has all weights"
+        )
+    if shape != picture_shape(network):
         set_picture_shape(network, shape)
-    network = copy.deepcopy(network)
-    return FrozenBackbone(network, FeatureLayers(feature_count(network, shape), dropout=described["dropout"]))
+    return network
 
 
-def _check_size(options: NetworkOptions, build: Callable[[], nn.Module], tensors: dict[str, Tensor]) -> None:
+def _check_size(build: Callable[[], nn.Module], tensors: dict[str, Tensor]) -> None:
     """Check that a network is not larger than the weights in its file, before memory is taken for it.
 
     Raises:
         ValueError: it is.
     """
     n_weights = sum(tensor.numel() for tensor in tensors.values())
-    if (options.layers or 0) > len(tensors):
-        raise ValueError(f"{options.layers} layers; the file has {len(tensors)} tensors")
     # Tensors of this device have shapes and nothing else.
     with torch.device("meta"):
         n_described = sum(tensor.numel() for tensor in build().state_dict().values())
@@ -245,7 +250,9 @@ def _model_of(
         center=config["center"],
     )
     if isinstance(architecture, NetworkOptions):
-        _check_size(architecture, build, tensors)
+        if (architecture.layers or 0) > len(tensors):
+            raise ValueError(f"{architecture.layers} layers; the file has {len(tensors)} tensors")
+        _check_size(build, tensors)
     model = build()
     if proxies is None or not isinstance(loss, ClassCodes):
         return model

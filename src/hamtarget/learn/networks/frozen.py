@@ -16,23 +16,32 @@ _ASKED = 2
 
 
 class FeatureLayers(nn.Module):
-    """Layers between features and a hash head: features are standardised, and some are left out in training.
+    """Layers between the features of a frozen network and a hash head: one hidden layer, beside the features.
 
     Args:
         in_features: columns of the features.
-        dropout: share of the features that each row of a training batch is learned without.
+        width: units of the hidden layer.
+        dropout: share of the features that each row of a training batch is learned without. It keeps codes from
+            depending on few features, and so from failing on classes that were not learned.
     """
 
-    def __init__(self, in_features: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, in_features: int, *, width: int = 256, dropout: float = 0.5) -> None:
         super().__init__()
-        self.out_features = in_features
+        self.out_features = in_features + width
         self.standardize = Standardize((in_features,))
         self.dropout = nn.Dropout(dropout)
+        self.hidden = nn.Sequential(
+            nn.Linear(in_features, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)
+        )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return features of the same number, float32."""
-        changed: Tensor = self.dropout(self.standardize(features))
-        return changed
+        """Return the standardised features and the units of the hidden layer side by side, (rows, out_features)."""
+        kept = self.dropout(self.standardize(features))
+        return torch.cat([kept, self.hidden(kept)], dim=1)
+
+    def settings(self) -> dict[str, float]:
+        """Return the arguments by name, without the number of features."""
+        return {"width": self.out_features - self.standardize.out_features, "dropout": self.dropout.p}
 
 
 class FrozenBackbone(nn.Module):
@@ -40,7 +49,7 @@ class FrozenBackbone(nn.Module):
 
     Args:
         network: turns inputs into features. It stays in evaluation mode.
-        layers: learned layers on the features.
+        layers: layers on the features, which are learned.
     """
 
     def __init__(self, network: nn.Module, layers: FeatureLayers) -> None:
