@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from hamtarget.datasets import ImageSet
-    from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
+    from hamtarget.learn import HashEncoder, NetworkOptions
     from hamtarget.learn.checkpoint import TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
