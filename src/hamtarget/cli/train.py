@@ -20,11 +20,11 @@ from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, Trainin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch.nn import Module
 
     from hamtarget.datasets import ImageSet
-    from hamtarget.learn import HashEncoder, NetworkOptions
+    from hamtarget.learn import HashEncoder
     from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.networks.builder import Network
 
 CHECKPOINT = "checkpoint.safetensors"
 # Side of the images that a small network learns from.
@@ -182,11 +182,11 @@ def train(
     from hamtarget.learn.similarity import as_similarity
 
     inputs: NDArray[Any] | ImageSet
-    network: NetworkOptions | Module
+    network: Network
     if is_pictures and backbone != "none":
-        network = chosen_backbone(backbone, size=size, trained=fine_tune)
+        network = pretrained = chosen_backbone(backbone, size=size, trained=fine_tune)
         inputs = _image_set(source)
-        labels, side = inputs.labels, picture_shape(network)[-1]
+        labels, side = inputs.labels, picture_shape(pretrained)[-1]
         description = _counted(len(inputs), inputs)
     else:
         side = size or _SIDE
