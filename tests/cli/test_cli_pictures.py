@@ -104,6 +104,19 @@ def test_stores_take_such_a_model(photos, tmp_path):
     assert "10 queries in 26 rows, 16-bit codes" in result.stdout
 
 
+def test_classes_of_queries_are_those_of_the_same_name(photos, tmp_path):
+    run("train", photos, "--model", tmp_path / "model", *FAST)
+    for folder, kinds in (("one", ["noise"]), ("two", ["disc", "noise"])):
+        for kind in kinds:
+            shutil.copytree(photos / kind, tmp_path / folder / kind)
+    # A query's first hit is itself, so that what is within radius 0 is relevant: unless it is taken for another class.
+    arguments = ["--queries", tmp_path / "one", "--radius", "0", "--json"]
+    whole = json.loads(run("evaluate", tmp_path / "model", tmp_path / "two", *arguments).stdout)
+    alone = json.loads(run("evaluate", tmp_path / "model", tmp_path / "one", *arguments).stdout)
+    assert whole["recall"][16] == alone["recall"][16] == 1
+    assert whole["recall"][0] == alone["recall"][0] > 0
+
+
 def test_a_flat_folder(photos, tmp_path):
     flat = tmp_path / "flat"
     flat.mkdir()

@@ -116,11 +116,25 @@ class Encoded:
     codes: NDArray[np.uint8]
     labels: NDArray[Any] | None
     vectors: NDArray[Any] | None
+    class_names: tuple[str, ...] = ()
 
     def take(self, rows: Any) -> Encoded:
         """Return some of the rows."""
-        parts = (None if part is None else part[rows] for part in (self.labels, self.vectors))
-        return Encoded(self.codes[rows], *parts)
+        labels, vectors = (None if part is None else part[rows] for part in (self.labels, self.vectors))
+        return Encoded(self.codes[rows], labels, vectors, self.class_names)
+
+    def labels_by(self, names: list[str]) -> NDArray[Any] | None:
+        """Return the labels by the numbers that their classes have among `names`; as they are if classes have none."""
+        import numpy as np
+
+        if self.labels is None or not self.class_names:
+            return self.labels
+        numbers = np.array([names.index(name) for name in self.class_names])
+        if self.labels.ndim == 1:
+            return np.asarray(numbers[self.labels])
+        labels = np.zeros((len(self.labels), len(names)), dtype=self.labels.dtype)
+        labels[:, numbers] = self.labels
+        return labels
 
 
 def _opened(model: str, source: Path) -> Encoder:
@@ -182,7 +196,7 @@ def _encoded_pictures(source: Path, encoder: Encoder, workers: int) -> Encoded:
     if features is not None:
         # Images are alike if their features point in one direction.
         features = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    return Encoded(np.concatenate(codes), labels, features)
+    return Encoded(np.concatenate(codes), labels, features, images.class_names)
 
 
 def _relevance(asked: Encoded, database: Encoded, neighbors: int) -> Relevance:
@@ -190,8 +204,11 @@ def _relevance(asked: Encoded, database: Encoded, neighbors: int) -> Relevance:
     from hamtarget.evaluation.metrics import by_label
     from hamtarget.evaluation.report import NearestRows
 
-    if database.labels is not None and asked.labels is not None:
-        return by_label(asked.labels, database.labels)
+    # A class has another number in a folder that lacks one of the classes before it.
+    names = sorted({*asked.class_names, *database.class_names})
+    asked_labels, labels = asked.labels_by(names), database.labels_by(names)
+    if asked_labels is not None and labels is not None:
+        return by_label(asked_labels, labels)
     if database.vectors is None or asked.vectors is None:
         raise InputError("the images have no labels; expected a folder for each class, or a CSV of paths and labels")
     n_rows = len(database.codes)

@@ -135,7 +135,7 @@ def fit_pictures(
             relation,
             n_bits=None,
             loss=chosen,
-            network=FeatureLayers(inputs.shape[1]) if seen_once else chosen_network,
+            network=_feature_layers(inputs.shape[1], seed) if seen_once else chosen_network,
             training=options,
             held_out=held_out,
             seed=seed,
@@ -198,6 +198,12 @@ def _tell_skipped(broken: dict[int, str], n_read: int) -> None:
         warnings.warn(f"left out image {row:,}: {reason}", SkippedImageWarning, stacklevel=4)
     if n_read < 2:
         raise FileError(f"{n_read} images could be read; learning needs at least 2")
+
+
+def _feature_layers(n_features: int, seed: int) -> FeatureLayers:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return FeatureLayers(n_features)
 
 
 def _alike(features: NDArray[np.float32], progress: Progress | None) -> Similarity:
