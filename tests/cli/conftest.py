@@ -49,7 +49,8 @@ def photos(tmp_path_factory):
 def trained(photos, tmp_path_factory):
     """The folder of a model that `hamtarget train` made of the pictures, and what the command said."""
     model = tmp_path_factory.mktemp("trained") / "model"
-    settings = ["--bits", "16", "--size", "16", "--grey", "--width", "4", "--batch-size", "16", "--device", "cpu"]
+    network = ["--backbone", "none", "--size", "16", "--grey", "--width", "4"]
+    settings = ["--bits", "16", *network, "--batch-size", "16", "--device", "cpu"]
     output = run_command("train", photos, "--model", model, "--steps", "60", *settings)
     return SimpleNamespace(model=model, output=output, settings=settings)
 

@@ -17,6 +17,7 @@ from hamtarget.learn import ClassCodes, HashEncoder, NetworkOptions, TrainingOpt
 from hamtarget.search import planning
 
 FAST = ["--steps", "5", "--batch-size", "16", "--width", "4", "--device", "cpu"]
+SMALL = ["--backbone", "none", *FAST]
 
 
 def run(*arguments):
@@ -105,7 +106,7 @@ def test_several_labels_an_image(photos):
     ]
     table = photos.parent / "several.csv"
     table.write_text("\n".join(lines))
-    result = run("train", table, "--model", photos.parent / "several", "--size", "16", *FAST)
+    result = run("train", table, "--model", photos.parent / "several", "--size", "16", *SMALL)
     assert result.exit_code == 0, result.output
     assert "24 images of 4 classes" in result.stdout
     assert open_encoder(photos.parent / "several").input_shape == (3, 16, 16)
@@ -147,7 +148,7 @@ def test_a_broken_image_is_left_out(photos, tmp_path):
 
     shutil.copytree(photos, tmp_path / "photos")
     (tmp_path / "photos" / "disc" / "00.png").write_bytes(b"not a picture")
-    result = run("train", tmp_path / "photos", "--model", tmp_path / "model", "--size", "16", *FAST)
+    result = run("train", tmp_path / "photos", "--model", tmp_path / "model", "--size", "16", *SMALL)
     assert result.exit_code == 0
     assert "left out image 12" in result.stderr
     assert "35 images" in result.stdout
@@ -196,7 +197,7 @@ def test_codes_that_find_everything_are_told_of(tmp_path, photos):
     assert "of the dissimilar pairs lie within the radius" in last_line(result)
     table = tmp_path / "several.csv"
     table.write_text("\n".join(f"{photos}/disc/{k:02}.png,{k // 6}{k % 6 // 3};a{k // 6}" for k in range(12)))
-    result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments)
+    result = run("train", table, "--model", tmp_path / "model", "--size", "16", *arguments, "--backbone", "none")
     assert "of the dissimilar pairs lie within the radius" in last_line(result)
 
 
@@ -216,7 +217,7 @@ def test_a_collapse_leaves_no_checkpoint_behind(vectors, monkeypatch):
 
 
 def test_balanced_bits_and_augmented_images(photos, tmp_path):
-    arguments = ["--size", "16", "--center", "median", "--augment", *FAST]
+    arguments = ["--size", "16", "--center", "median", "--augment", *SMALL]
     assert run("train", photos, "--model", tmp_path / "model", *arguments).exit_code == 0
     assert HashEncoder.load(tmp_path / "model").network.center == "median"
     assert run("train", photos, "--model", tmp_path / "model", "--center", "middle").exit_code == 2

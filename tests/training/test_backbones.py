@@ -2,7 +2,9 @@
 
 import importlib.machinery
 import os
+import socket
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +17,7 @@ from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
 from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
-from hamtarget.learn.networks import backbones
+from hamtarget.learn.networks import backbones, fetching
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
@@ -222,7 +224,8 @@ def folded_file(arrays, stages):
 def test_a_folded_file_gives_the_features_of_its_last_stage(arrays, weights, images, tmp_path, stages):
     path = tmp_path / "folded.safetensors"
     safetensors.torch.save_file(folded_file(arrays, stages), path)
-    network, whole = backbone("resnet50_caffe", path, frozen_stages=2), ResNet50.load(weights)
+    network, whole = backbone("resnet50_caffe", path, frozen_stages=2), backbone(str(weights))
+    assert backbone(path).out_features == network.out_features
     assert network.out_features == {3: 1024, 4: 2048}[stages]
     assert network.input_shape == (3, 160, 160)
     assert not network.layer1[0].conv1.weight.requires_grad
@@ -382,7 +385,7 @@ def libraries(monkeypatch):
     return asked
 
 
-def test_networks_of_libraries_get_normalised_images_and_lose_their_classifier(libraries, images):
+def test_networks_of_libraries_get_normalised_images_and_lose_their_classifier(libraries, images, monkeypatch):
     for name, mean, deviation in [
         ("tiny", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
         ("torchvision:tiny", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -393,6 +396,7 @@ def test_networks_of_libraries_get_normalised_images_and_lose_their_classifier(l
         mean, deviation = (torch.tensor(values).view(3, 1, 1) for values in (mean, deviation))
         expected = network.network.conv((images / 255 - mean) / deviation).mean(dim=(2, 3))
         torch.testing.assert_close(network(images), expected, atol=1e-4, rtol=1e-4)
+    monkeypatch.setattr(fetching, "_connect", lambda host, port: None)
     backbone("torchvision:tiny", "pretrained")
     backbone("tiny", "pretrained")
     assert libraries == [
@@ -406,6 +410,61 @@ def test_networks_of_libraries_get_normalised_images_and_lose_their_classifier(l
         backbone("unheard_of")
     with pytest.raises(InputError, match="expected timm:NAME"):
         backbone("keras:tiny")
+
+
+@pytest.fixture
+def no_server(monkeypatch):
+    """Names that are looked up forever, as behind some firewalls."""
+    monkeypatch.setattr(fetching, "_connect", lambda host, port: time.sleep(20))
+    monkeypatch.setattr(fetching, "_uses_proxy", lambda: False)
+
+
+@pytest.mark.parametrize("name", ["timm:tiny", "torchvision:tiny"])
+def test_without_a_server_an_error_comes_soon_and_says_what_to_do(libraries, no_server, monkeypatch, name):
+    timeouts = []
+
+    def fails(*args, **settings):
+        timeouts.append((os.environ["HF_HUB_OFFLINE"], socket.getdefaulttimeout()))
+        raise OSError("not in\nthe cache")
+
+    monkeypatch.setattr(sys.modules["timm"], "create_model", fails)
+    monkeypatch.setattr(sys.modules["torchvision.models"], "get_model", fails)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    begun = time.monotonic()
+    with pytest.raises(FileError, match=r"cannot be reached \(not in the cache\); use 'resnet50_conv4'.*weights=FILE"):
+        backbone(name, "pretrained")
+    assert time.monotonic() - begun < 3
+    assert timeouts == [("1", 0.5)]
+    assert os.environ["HF_HUB_OFFLINE"] == "0"
+    assert socket.getdefaulttimeout() is None
+
+
+def test_weights_that_were_fetched_before_need_no_server(libraries, no_server):
+    assert backbone("timm:tiny", "pretrained").out_features == 5
+    assert "HF_HUB_OFFLINE" not in os.environ
+
+
+def test_a_server_without_such_weights_is_named(libraries, monkeypatch):
+    def fails(*args, **settings):
+        raise RuntimeError("no pretrained weights exist for tiny")
+
+    monkeypatch.setattr(fetching, "_connect", lambda host, port: None)
+    monkeypatch.setattr(sys.modules["timm"], "create_model", fails)
+    with pytest.raises(FileError, match=r"gave none \(no pretrained weights exist for tiny\)"):
+        backbone("timm:tiny", "pretrained")
+
+
+def test_a_server_that_refuses_is_not_waited_for(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert not fetching._answers(f"http://127.0.0.1:{port}")
+        taken.listen()
+        assert fetching._answers(f"http://127.0.0.1:{port}")
+    assert fetching._server("timm") == "https://huggingface.co"
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert fetching._server("timm") == "http://127.0.0.1:9"
+    assert fetching._server("torchvision") == "https://download.pytorch.org"
 
 
 def test_weights_of_libraries_come_from_safetensors(libraries, tmp_path):

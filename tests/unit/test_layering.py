@@ -32,7 +32,7 @@ MAY_IMPORT = {
     # Reduces pictures for PDQ.
     "datasets.images": GROUND | {"_native"},
     # Runs where the native core is not built: neither search nor store.
-    "learn": GROUND | {"encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
+    "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     "store": GROUND | {"datasets", "encoders", "search"},
     "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "integrations": GROUND,

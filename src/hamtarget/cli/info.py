@@ -120,8 +120,10 @@ def _images(place: str) -> dict[str, Any]:
     except FileError:
         if path.is_file():
             raise
-        # A folder of images that has no classes.
+        # A folder without images.
         return {"kind": "images", "images": len(image_files(path))}
+    if images.labels is None:
+        return {"kind": "images", "images": len(images)}
     return {"kind": "images", "images": len(images), "classes": list(images.class_names)}
 
 

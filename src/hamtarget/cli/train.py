@@ -1,11 +1,12 @@
-"""`hamtarget train`: learn a model from images with labels, or from vectors."""
+"""`hamtarget train`: learn a model from images, or from vectors."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,17 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, Workers
-from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
 from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder
     from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.networks.builder import Network
 
 CHECKPOINT = "checkpoint.safetensors"
+# Side of the images that a small network learns from.
+_SIDE = 64
 # How the library's advice is followed on the command line.
 _OPTIONS = "(options: --dissimilar-weight, --center median, --epochs, --bits, --radius)"
 
@@ -42,11 +47,29 @@ def train(
         Path,
         typer.Argument(
             metavar="INPUT",
-            help="Folder with one folder of images for each class; CSV (path,label or path,label;label); or vectors "
-            "(npy, npz, fvecs, bvecs, hdf5; an npz may hold `labels`).",
+            help="Folder with one folder of images for each class, or of images alone; CSV (path,label or "
+            "path,label;label); or vectors (npy, npz, fvecs, bvecs, hdf5; an npz may hold `labels`).",
         ),
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model. An older model is replaced.")],
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Pretrained network that sees the images: resnet50_conv4, which comes with the package; a name of "
+            "timm or torchvision; NAME=FILE with weights as safetensors; a FILE of ResNet-50; or none, to learn a "
+            "small network from nothing. Default: resnet50_conv4.",
+        ),
+    ] = None,
+    fine_tune: Annotated[
+        bool,
+        typer.Option(
+            "--fine-tune", help="Train the whole pretrained network, not only codes of its features: for a GPU."
+        ),
+    ] = False,
+    copies: Annotated[
+        bool, typer.Option("--copies", help="Say how to find altered copies of images: that needs no training.")
+    ] = False,
     bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of a code. Default: 32 with labels, 64 without.")
     ] = None,
@@ -59,13 +82,14 @@ def train(
         ),
     ] = None,
     classes: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--classes",
+            "--classes/--no-classes",
             help="Everything that will be searched belongs to one of the classes in INPUT. A search then finds more "
-            "of a class. Do not use it for collections with other items: they would be moved to a known class.",
+            "of a class, but items of other classes are moved to a known one: pass --no-classes for collections with "
+            "such items. Default: --classes for images with one label each.",
         ),
-    ] = False,
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000.")
     ] = None,
@@ -80,15 +104,28 @@ def train(
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=4, metavar="N", help="Inputs in a batch. Default: 256.")] = None,
-    size: Annotated[int, typer.Option(min=8, metavar="PIXELS", help="Side to which images are scaled and cut.")] = 64,
-    grey: Annotated[bool, typer.Option("--grey", help="Learn from grey images instead of colour images.")] = False,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=8,
+            metavar="PIXELS",
+            help="Side to which images are scaled and cut. Default: that of the pretrained network; 64 without one.",
+        ),
+    ] = None,
+    grey: Annotated[
+        bool, typer.Option("--grey", help="Learn from grey images instead of colour images; with --backbone none.")
+    ] = False,
     center: Annotated[
         Literal["mean", "median"] | None,
         typer.Option(help="median keeps every bit balanced. Default: median for colour images, else mean."),
     ] = None,
     augment: Annotated[
         bool,
-        typer.Option("--augment", help="Learn from random crops, mirrored and recoloured; for colour images only."),
+        typer.Option(
+            "--augment",
+            help="Learn from random crops of colour images, mirrored and recoloured; with --fine-tune or "
+            "--backbone none.",
+        ),
     ] = False,
     width: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Width of the network. Default: 256 (vectors), 32 (images).")
@@ -111,62 +148,96 @@ def train(
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Learn codes: images of one class, or vectors near to each other, get codes that differ in few bits.
+    """Learn codes: images of one class, or inputs near to each other, get codes that differ in few bits.
 
-    After Ctrl-C, the same command goes on from the last checkpoint.
+    A pretrained network sees each image once. What it sees is kept by the content of the file: another run with the
+    same images takes seconds. After Ctrl-C, the same command goes on where it was.
     """
+    if copies:
+        raise InputError(
+            "--copies: altered copies of images are found without training, by `hamtarget dups FOLDER`, or in a store "
+            "by `hamtarget add STORE FOLDER --encoder copies64`"
+        )
     if steps is not None and epochs is not None:
         raise InputError("--steps and --epochs are given, but mean the same; pass one of them")
     if epochs is not None and epochs <= 0:
         raise InputError(f"--epochs is {epochs}; expected more than 0")
-    data = read_training_data(
-        source, shape=(size, size) if grey else (3, size, size), key=key, sample=sample, seed=seed, workers=workers
+    is_pictures = holds_pictures(source)
+    _check_options(
+        source,
+        is_pictures=is_pictures,
+        backbone=backbone,
+        fine_tune=fine_tune,
+        augment=augment,
+        of_small_network={"--grey": grey, "--width": width is not None, "--center": center is not None},
     )
-    if classes and (data.labels is None or data.labels.ndim > 1):
-        found = "no labels" if data.labels is None else "several labels for an input"
-        raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
-
+    from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
     from hamtarget.learn.checkpoint import TrainingProgress
     from hamtarget.learn.networks.augmentation import CropFlipColor
+    from hamtarget.learn.networks.choosing import chosen_backbone
+    from hamtarget.learn.networks.frozen import picture_shape
     from hamtarget.learn.objectives import loss_by_word
+    from hamtarget.learn.pictures import loss_word_for, training_for
     from hamtarget.learn.similarity import as_similarity
 
-    similar = None if data.labels is None else as_similarity(data.labels, len(data.inputs))
-    training = TrainingOptions() if batch_size is None else TrainingOptions(batch_size=batch_size)
+    inputs: NDArray[Any] | ImageSet
+    network: Network
+    if is_pictures and backbone != "none":
+        network = pretrained = chosen_backbone(backbone, size=size, trained=fine_tune)
+        inputs = _image_set(source)
+        labels, side = inputs.labels, picture_shape(pretrained)[-1]
+        description = _counted(len(inputs), inputs)
+    else:
+        side = size or _SIDE
+        data = read_training_data(
+            source, shape=(side, side) if grey else (3, side, side), key=key, sample=sample, seed=seed, workers=workers
+        )
+        network = NetworkOptions(width=width, center=center)
+        inputs, labels, description = data.inputs, data.labels, data.description
+    if classes and (labels is None or labels.ndim > 1):
+        found = "no labels" if labels is None else "several labels for an input"
+        raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
+    similar = None if labels is None else as_similarity(labels, len(inputs))
+    is_colour = isinstance(inputs, ImageSet) or inputs.ndim == 4
+    training = TrainingOptions()
+    if isinstance(inputs, ImageSet):
+        training = replace(training_for(network, len(inputs)), workers=workers)
+    if batch_size is not None:
+        training = replace(training, batch_size=batch_size)
     if epochs is not None:
-        steps = ceil(epochs * len(data.inputs) / training.batch_size)
-    training = replace(training, steps=steps)
+        steps = ceil(epochs * len(inputs) / training.batch_size)
+    if steps is not None:
+        training = replace(training, steps=steps)
+    word = "classes" if classes else "auto"
+    if classes is None and isinstance(inputs, ImageSet):
+        word = loss_word_for(similar)
     encoder = HashEncoder(
-        loss=loss_by_word(
-            "classes" if classes else "auto", similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight
-        ),
-        network=NetworkOptions(width=width, center=center),
+        loss=loss_by_word(word, similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight),
+        network=network,
         training=training,
         held_out=held_out,
         seed=seed,
         device=device,
     )
     kept = checkpoint or model / CHECKPOINT
-    reached = TrainingProgress(steps=training.steps_for(len(data.inputs)))
-    with _warnings_as_notes(), progress_on_stderr("Learning") as tell, ExitStack() as finding:
-        tell_neighbors = finding.enter_context(progress_on_stderr("Nearest neighbours"))
+    reached = TrainingProgress(steps=training.steps_for(len(inputs)))
+    with _warnings_as_notes() as skipped, named_progress_on_stderr() as tell:
 
         def show(progress: TrainingProgress) -> None:
             nonlocal reached
-            # One bar at a time.
-            finding.close()
             reached = progress
-            tell(progress.step, progress.steps, note=f"loss {progress.loss:.3f}")
+            tell("Learning", progress.step, progress.steps, note=f"loss {progress.loss:.3f}")
 
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
             encoder.fit(
-                data.inputs,
+                inputs,
                 similar,
-                augment=CropFlipColor(size) if augment and data.inputs.ndim == 4 else None,
+                augment=CropFlipColor(side) if augment and is_colour else None,
                 progress=show,
-                neighbors_progress=tell_neighbors,
+                features_progress=partial(tell, "Seeing images"),
+                neighbors_progress=partial(tell, "Nearest neighbours"),
                 checkpoint=kept,
             )
         except KeyboardInterrupt as interrupt:
@@ -176,6 +247,9 @@ def train(
             if checkpoint is None:
                 kept.unlink(missing_ok=True)
             raise TrainingError(f"{error} {_OPTIONS}") from error
+    n_rows = len(inputs) - len(skipped)
+    if isinstance(inputs, ImageSet):
+        description = _counted(n_rows, inputs)
     encoder.save(model)
     exported = onnx and _export(encoder, model)
     if checkpoint is None:
@@ -187,7 +261,7 @@ def train(
                 "n_bits": encoder.n_bits,
                 "radius": encoder.radius,
                 "input_shape": encoder.input_shape,
-                "rows": len(data.inputs),
+                "rows": n_rows,
                 "steps": reached.steps,
                 "loss": reached.loss,
                 "onnx": exported,
@@ -195,7 +269,7 @@ def train(
         )
         return
     aim = "for probing" if encoder.radius is None else f"radius {encoder.radius}"
-    typer.echo(f"Learned from {data.description} in {reached.steps:,} steps; loss {reached.loss:.3f}")
+    typer.echo(f"Learned from {description} in {reached.steps:,} steps; loss {reached.loss:.3f}")
     typer.echo(f"Model: {model} ({encoder.n_bits} bits, {aim}{', with ONNX' if exported else ''})")
 
 
@@ -216,15 +290,42 @@ def read_training_data(
         FileError: the source cannot be read, or fewer than two of its images can.
         InputError: there is not one label for each vector.
     """
-    if source.is_dir() or source.suffix.lower() == ".csv":
+    if holds_pictures(source):
         return _read_images(source, shape, workers)
     return _read_vectors(source, key=key, sample=sample, seed=seed)
 
 
-def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> TrainingData:
-    from hamtarget.datasets import ImageSet
+def holds_pictures(source: Path) -> bool:
+    """Return True if an input is a folder or a CSV of images."""
+    return source.is_dir() or source.suffix.lower() == ".csv"
 
-    images = ImageSet.from_folder(source) if source.is_dir() else ImageSet.from_csv(source)
+
+def _check_options(
+    source: Path,
+    *,
+    is_pictures: bool,
+    backbone: str | None,
+    fine_tune: bool,
+    augment: bool,
+    of_small_network: dict[str, bool],
+) -> None:
+    """Refuse options that would have no effect."""
+    given = [name for name, is_given in of_small_network.items() if is_given]
+    if not is_pictures:
+        for name in ("--backbone",) * (backbone is not None) + ("--fine-tune",) * fine_tune:
+            raise InputError(f"{name} is given, but {source} holds vectors; it is for images")
+    elif backbone == "none" and fine_tune:
+        raise InputError("--fine-tune is given, but --backbone none has no pretrained network; pass one of them")
+    elif backbone != "none" and given:
+        raise InputError(f"{given[0]} is an option of the small network: pass --backbone none with it, or leave it out")
+    elif backbone != "none" and augment and not fine_tune:
+        raise InputError(
+            "--augment needs a network that sees each image many times: pass --fine-tune or --backbone none with it"
+        )
+
+
+def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> TrainingData:
+    images = _image_set(source)
     with progress_on_stderr("Reading images") as tell:
         decoded = images.decode(shape, workers=workers, progress=tell)
     for row, reason in decoded.broken.items():
@@ -232,8 +333,35 @@ def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> Training
     if len(decoded.rows) < 2:
         raise FileError(f"{source}: {len(decoded.rows)} images could be read; learning needs at least 2")
     labels = images.labels
-    description = f"{len(decoded.rows):,} images of {len(images.class_names):,} classes"
+    description = _counted(len(decoded.rows), images)
     return TrainingData(decoded.images, None if labels is None else labels[decoded.rows], description)
+
+
+def _image_set(source: Path) -> ImageSet:
+    """Return the images of a folder or a CSV, with notes on classes that bring nothing."""
+    import numpy as np
+
+    from hamtarget.datasets import ImageSet
+    from hamtarget.datasets.image_sets import listed
+
+    if not source.is_dir():
+        return ImageSet.from_csv(source)
+    images = ImageSet.from_folder(source)
+    if images.labels is None:
+        return images
+    names = images.class_names
+    empty = sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name not in names)
+    empty = [name for name in empty if not name.startswith(".")]
+    if empty:
+        note(f"hamtarget: no image in {listed(empty)}: no class")
+    single = [names[number] for number in np.flatnonzero(np.bincount(images.labels) == 1)]
+    if single:
+        note(f"hamtarget: one image only, which has no similar one, in {listed(single)}")
+    return images
+
+
+def _counted(n_images: int, images: ImageSet) -> str:
+    return f"{n_images:,} images" + (f" of {len(images.class_names):,} classes" if images.labels is not None else "")
 
 
 def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: int) -> TrainingData:
@@ -259,13 +387,20 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
 
 
 @contextmanager
-def _warnings_as_notes() -> Iterator[None]:
-    """Show warnings about the codes as notes on the standard error, after the work."""
+def _warnings_as_notes() -> Iterator[list[str]]:
+    """Show warnings as notes on the standard error, after the work; yield a list that gets those of skipped images."""
+    from hamtarget.learn.pictures import SkippedImageWarning
+
+    skipped: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CrowdedCodesWarning)
-        yield
+        for category in (CrowdedCodesWarning, SkippedImageWarning):
+            warnings.simplefilter("always", category)
+        yield skipped
     for each in caught:
-        if issubclass(each.category, CrowdedCodesWarning):
+        if issubclass(each.category, SkippedImageWarning):
+            skipped.append(str(each.message))
+            note(f"hamtarget: {each.message}")
+        elif issubclass(each.category, CrowdedCodesWarning):
             note(f"hamtarget: {each.message} {_OPTIONS}")
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
@@ -285,4 +420,6 @@ def _export(encoder: HashEncoder, model: Path) -> bool:
 def _after_interrupt(checkpoint: Path) -> str:
     if checkpoint.exists():
         return f"interrupted; the same command goes on from {checkpoint}"
-    return "interrupted before the first checkpoint"
+    return (
+        "interrupted before the first checkpoint; what was seen of images is kept, and the same command goes on from it"
+    )

@@ -186,26 +186,28 @@ class ImageSet:
 
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> Self:
-        """Return the images of a folder that has a folder for each class.
+        """Return the images of a folder that has a folder for each class; or of one that has images alone, unlabelled.
 
         Classes are numbered in the order of their names. Images are found by their endings, at any depth below a class.
+        Folders without images are no classes. Where there are classes, images beside their folders belong to none, and
+        are left out.
 
         Raises:
-            FileError: there is no such folder, it has no class, or a class has no image.
+            FileError: there is no such folder, or it has no image.
         """
         folder = _existing_folder(folder)
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        if not names:
-            raise FileError(f"{folder} holds no folders; expected one for each class, with its images")
-        files = [image_files(folder / name) for name in names]
-        empty = [name for name, found in zip(names, files, strict=True) if not found]
-        if empty:
-            raise FileError(
-                f"{folder}: no image in {listed(empty)}; expected files that end in {', '.join(IMAGE_SUFFIXES)}: "
-                "remove empty classes"
-            )
-        labels = np.repeat(np.arange(len(names)), [len(found) for found in files])
-        return cls([file for found in files for file in found], labels, tuple(names))
+        found = {name: files for name in names if (files := image_files(folder / name))}
+        if not found:
+            files = image_files(folder)
+            if not files:
+                raise FileError(
+                    f"{folder} holds no image; expected images, or a folder of images for each class: files that end "
+                    f"in {', '.join(IMAGE_SUFFIXES)}"
+                )
+            return cls(files)
+        labels = np.repeat(np.arange(len(found)), [len(files) for files in found.values()])
+        return cls([file for files in found.values() for file in files], labels, tuple(found))
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str]) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_descr
 from hamtarget.encoders.shipped import recorded_figures
 from hamtarget.errors import CorruptFileError, DtypeError, MissingExtraError, ShapeError, UnsupportedFileError
 
-# Inputs sent through the network at a time.
+# Inputs sent through the network at a time, and the numbers that they may have together: a network of pictures needs
+# many times as much memory.
 _ENCODED_ROWS = 4096
+_ENCODED_CELLS = 1 << 22
 
 
 class OnnxEncoder:
@@ -92,11 +95,12 @@ class OnnxEncoder:
                 f"inputs have shape (rows, {found}); this encoder takes (rows, {', '.join(map(str, self.input_shape))})"
             )
         result = np.empty((len(rows), self.n_bits), dtype=np.float32)
-        for start in range(0, len(rows), _ENCODED_ROWS):
-            block = rows[start : start + _ENCODED_ROWS]
+        at_once = max(1, min(_ENCODED_ROWS, _ENCODED_CELLS // math.prod(shape)))
+        for start in range(0, len(rows), at_once):
+            block = rows[start : start + at_once]
             check_finite(block, name="inputs")
             block = np.ascontiguousarray(block, dtype=np.float32).reshape(-1, *shape)
-            result[start : start + _ENCODED_ROWS] = self._run(block)
+            result[start : start + at_once] = self._run(block)
         return result
 
     def _run(self, block: NDArray[np.float32]) -> NDArray[Any]:

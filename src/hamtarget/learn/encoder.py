@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget.datasets.image_sets import ImageSet
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
 from hamtarget.learn.checkpoint import TrainingProgress
@@ -21,15 +22,17 @@ from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.fitting import fit_encoder, torch_device
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.class_pull import ClassPull
+from hamtarget.learn.networks.frozen import FrozenBackbone
 from hamtarget.learn.networks.head import HashHead, HashModel
 from hamtarget.learn.objectives import Loss
 from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.pictures import EncodedPictures, encode_pictures, fit_pictures
 from hamtarget.learn.saving import load_encoder, save_encoder
 from hamtarget.progress import Progress
 
 
 class HashEncoder:
-    """Learns binary codes of vectors, (rows, columns), or images, (rows, [channels,] height, width).
+    """Learns binary codes of vectors, (rows, columns), of images, (rows, [channels,] height, width), or of image files.
 
     Args:
         n_bits: length of a code. None: that of the loss object; else 32 if `fit` gets labels, and 64 if not.
@@ -39,10 +42,12 @@ class HashEncoder:
             "probing": nearest neighbours are found early by approximate search, `probe`.
             "classes": everything that will be searched belongs to a class that was learned from; see `ClassCodes`.
             "auto": "probing" if `fit` gets inputs alone, else "radius".
-        network: "auto", a network of our own for vectors or for images; `NetworkOptions` for another size of it; or any
-            nn.Module that turns inputs into features and has their number as `out_features`. A `HashModel` is taken
-            with its own head. `fit` trains a copy.
-        training: options of the training. None: the defaults of `TrainingOptions`.
+        network: "auto": for an `ImageSet` the pretrained network that comes with the package, which stays as it is;
+            for arrays a network of our own. `NetworkOptions`: another size of that one. Or any nn.Module that turns
+            inputs into features and has their number as `out_features`, such as `backbone("timm:resnet50",
+            "pretrained")`. `fit` trains a copy of it; if none of its weights requires a gradient, it sees each image
+            of an `ImageSet` once, and codes of its features are learned. A `HashModel` is taken with its own head.
+        training: options of the training. None: the defaults of `TrainingOptions`, or those for pretrained networks.
         held_out: share of the inputs to hold out. The weights with the lowest loss on them are kept. 0: none.
         seed: seed of everything random. The same seed and data give the same codes on the same machine.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
@@ -59,6 +64,13 @@ class HashEncoder:
         HashEncoder(16 bits, radius 2, inputs (3,), DenseNet, 744 parameters)
         >>> encoder.encode(vectors).shape
         (60, 2)
+
+        A folder of pictures, with a folder for each class, needs three lines. What the pretrained network sees in a
+        picture is kept, by the content of the file, in the folder of HAMTARGET_CACHE::
+
+            photos = ImageSet.from_folder("photos")
+            encoder = HashEncoder().fit(photos)
+            encoder.export_onnx("model")
     """
 
     def __init__(
@@ -83,12 +95,13 @@ class HashEncoder:
 
     def fit(
         self,
-        inputs: ArrayLike | Tensor,
+        inputs: ArrayLike | Tensor | ImageSet,
         similar: Any = None,
         *,
         markers: ArrayLike | None = None,
         augment: Callable[[Tensor], Tensor] | None = None,
         progress: Callable[[TrainingProgress], None] | None = None,
+        features_progress: Progress | None = None,
         neighbors_progress: Progress | None = None,
         checkpoint: str | Path | None = None,
         log: str | Path | None = None,
@@ -97,13 +110,15 @@ class HashEncoder:
 
         Args:
             inputs: any numbers, (rows, columns) or (rows, [channels,] height, width). Images may also have their
-                channels last, (rows, height, width, 3), if the network is a built-in one.
+                channels last, (rows, height, width, 3), if the network is a built-in one. Or an `ImageSet`, whose
+                images may be of any size; those that cannot be read are left out.
             similar: which inputs are similar: labels (rows,); several labels for each input, (rows, labels) of 0 and 1;
-                a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a function of item numbers. None: each input
-                and its 10 nearest neighbours.
+                a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a function of item numbers. None: the labels
+                of an `ImageSet`; where there are none, each input and its 10 nearest neighbours.
             markers: item numbers of the inputs around which groups are formed. None: all that have enough similar ones.
             augment: changes a batch of inputs at random.
             progress: called with a `TrainingProgress` now and then.
+            features_progress: called with (done, total) while images are read and features computed.
             neighbors_progress: called with (done, total) while nearest neighbours are sought.
             checkpoint: file to resume from if it exists, and to save to.
             log: file that gets one JSON line for each record.
@@ -119,6 +134,26 @@ class HashEncoder:
         Warns:
             CrowdedCodesWarning: many dissimilar inputs have got codes within the radius.
         """
+        if isinstance(inputs, ImageSet):
+            self._fitted = fit_pictures(
+                inputs,
+                similar,
+                n_bits=self._n_bits,
+                loss=self.loss,
+                network=self.network,
+                training=self.training,
+                held_out=self.held_out,
+                seed=self.seed,
+                device=self.device,
+                markers=markers,
+                augment=augment,
+                progress=progress,
+                features_progress=features_progress,
+                neighbors_progress=neighbors_progress,
+                checkpoint=checkpoint,
+                log=log,
+            )
+            return self
         self._fitted = fit_encoder(
             inputs,
             similar,
@@ -155,6 +190,18 @@ class HashEncoder:
     def encode(self, inputs: ArrayLike | Tensor) -> NDArray[np.uint8]:
         """Return packed codes, (rows, n_bits / 8); see `logits` for errors."""
         return HashHead.codes(torch.from_numpy(self.logits(inputs))).numpy()
+
+    def encode_images(self, images: ImageSet, *, workers: int = 0, progress: Progress | None = None) -> EncodedPictures:
+        """Return the codes of image files; those that cannot be read are left out, and listed in `broken`.
+
+        Where a frozen network sees the images, its features are kept, and are there from `fit` on.
+
+        Args:
+            images: the images, of any size.
+            workers: processes that read them; 0: this one.
+            progress: called with the number of images done and of all images.
+        """
+        return encode_pictures(self._learned, images, workers=workers, progress=progress)
 
     def embedding(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
         """Return logits scaled to unit length, (rows, n_bits), by which hits can be ranked; see `logits` for errors."""
@@ -276,10 +323,13 @@ class HashEncoder:
         aim = "probing" if self.radius is None else f"radius {self.radius}"
         inner = self.model.model if isinstance(self.model, ClassPull) else self.model
         n_parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        return (
-            f"HashEncoder({self.n_bits} bits, {aim}, inputs {self.input_shape}, {type(inner.backbone).__name__}, "
-            f"{n_parameters:,} parameters)"
+        network = inner.backbone
+        name = (
+            f"frozen {type(network.network).__name__}"
+            if isinstance(network, FrozenBackbone)
+            else type(network).__name__
         )
+        return f"HashEncoder({self.n_bits} bits, {aim}, inputs {self.input_shape}, {name}, {n_parameters:,} parameters)"
 
 
 def _parameter_names(kind: type) -> list[str]:

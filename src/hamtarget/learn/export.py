@@ -13,6 +13,7 @@ from torch import nn
 from hamtarget._files import write_atomically
 from hamtarget.encoders.onnx_file import sealed
 from hamtarget.errors import InputError, MissingExtraError
+from hamtarget.learn.compact_onnx import with_int8_weights
 
 # Runtimes of 2021 and later read it, and it has every operation that the built-in networks need.
 _OPSET = 17
@@ -61,4 +62,4 @@ def write_onnx(
     except torch.onnx.errors.OnnxExporterError as error:
         raise InputError(f"{type(model).__name__} cannot be written as ONNX: {error}") from error
     description = {"input_shape": list(input_shape), "n_bits": n_bits, "radius": radius}
-    write_atomically(path, sealed(content, description))
+    write_atomically(path, sealed(with_int8_weights(content), description))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,10 @@ from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import ClassCodes
 from hamtarget.learn.options import TrainingOptions
 
-# Inputs sent through the network at a time.
+# Inputs sent through the network at a time, and the numbers that they may have together: a network of pictures needs
+# many times as much memory.
 _ENCODED_ROWS = 4096
+_ENCODED_CELLS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +58,16 @@ class FittedEncoder:
         device = next(self.model.parameters()).device
         result = np.empty((len(rows), self.n_bits), dtype=np.float32)
         low, high = np.inf, -np.inf
+        at_once = max(1, min(_ENCODED_ROWS, _ENCODED_CELLS // math.prod(self.input_shape)))
         self.model.eval()
         with torch.inference_mode():
             # At least one block, so that the shape of no rows at all is checked too.
-            for start in range(0, max(1, len(rows)), _ENCODED_ROWS):
-                block = in_shape(as_tensor(rows[start : start + _ENCODED_ROWS]), self.input_shape)
+            for start in range(0, max(1, len(rows)), at_once):
+                block = in_shape(as_tensor(rows[start : start + at_once]), self.input_shape)
                 if len(block):
                     block_low, block_high = range_of(block)
                     low, high = min(low, block_low), max(high, block_high)
-                result[start : start + _ENCODED_ROWS] = self.model(block.to(device)).float().cpu().numpy()
+                result[start : start + at_once] = self.model(block.to(device)).float().cpu().numpy()
         if len(rows) and self.input_range is not None:
             floats = rows.is_floating_point() if isinstance(rows, Tensor) else rows.dtype.kind == "f"
             warn_of_other_range((low, high), self.input_range, floats=floats)

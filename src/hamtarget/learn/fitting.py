@@ -32,7 +32,7 @@ from hamtarget.learn.trainer import train
 from hamtarget.progress import Progress
 
 # Without labels, so many nearest neighbours are similar (paper 3.2).
-_NEIGHBORS = 10
+NEIGHBORS = 10
 # Inputs by whose codes crowding is judged after training.
 _JUDGED = 1000
 
@@ -130,7 +130,7 @@ def _similarity(relation: Similarity | None, inputs: Tensor, items: Tensor, prog
     """Return the relation among some of the items, whose inputs are given."""
     if relation is None:
         # Neighbours are sought among the inputs that are trained on together, not cut from longer lists.
-        return Neighbors(nearest_neighbors(inputs, min(_NEIGHBORS, len(inputs) - 1), progress=progress))
+        return Neighbors(nearest_neighbors(inputs, min(NEIGHBORS, len(inputs) - 1), progress=progress))
     return relation if len(items) == relation.n_items else relation.subset(items)
 
 

@@ -6,6 +6,7 @@ arguments that `HashEncoder` had then; such files are converted when they are re
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,13 +19,22 @@ from torch import Tensor, nn
 
 from hamtarget._files import write_atomically
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.errors import CorruptFileError, HamtargetError, InputError
+from hamtarget.errors import CorruptFileError, HamtargetError, InputError, UnsupportedFileError
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
+from hamtarget.learn.networks.backbones import SHIPPED, backbone
 from hamtarget.learn.networks.builder import NetworkOptions, build_model
 from hamtarget.learn.networks.class_pull import ClassPull
+from hamtarget.learn.networks.frozen import (
+    FeatureLayers,
+    FrozenBackbone,
+    feature_count,
+    picture_shape,
+    set_picture_shape,
+    weights_digest,
+)
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.objectives import ClassCodes
 from hamtarget.learn.options import TrainingOptions
@@ -63,7 +73,12 @@ def save_encoder(fitted: FittedEncoder, folder: str | Path) -> None:
     config = _described(fitted)
     # An export of an older model must not be taken for this one's.
     (folder / ONNX_NAME).unlink(missing_ok=True)
-    write_tensors(folder / WEIGHTS_NAME, fitted.model.state_dict(), config, kind="model")
+    tensors = fitted.model.state_dict()
+    if config["network"].get("shipped") is not None:
+        # Everybody has them who can read the file.
+        for name in _names_of_backbone(fitted.model):
+            del tensors[name]
+    write_tensors(folder / WEIGHTS_NAME, tensors, config, kind="model")
     write_atomically(folder / CONFIG_NAME, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
 
@@ -92,17 +107,21 @@ def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder
 def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> FittedEncoder:
     config = _converted(file.description) if file.format == 1 else file.description
     loss = _loss_of(config["loss"])
-    architecture = _network_of(config["network"], network, tuple(config["input_shape"]), path)
+    architecture = _network_of(config, network, file.tensors, path)
     model = _model_of(config, file.tensors, architecture, loss)
+    tensors = dict(file.tensors)
+    if config["network"].get("shipped") is not None:
+        own = model.state_dict()
+        tensors |= {name: own[name] for name in _names_of_backbone(model)}
     try:
-        model.load_state_dict(file.tensors)
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path}: its weights do not fit the network: {error}") from error
     radius, input_range = config["radius"], config["input_range"]
     return FittedEncoder(
         model=model.eval(),
         loss=loss,
-        network=architecture,
+        network=architecture.network if isinstance(architecture, FrozenBackbone) else architecture,
         training=TrainingOptions(**config["training"]),
         held_out=config["held_out"],
         seed=config["seed"],
@@ -134,7 +153,18 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
         described["loss"]["settings"] = asdict(loss)
     if isinstance(network, NetworkOptions):
         described["network"]["settings"] = asdict(network)
+    elif isinstance(inner, HashModel) and isinstance(inner.backbone, FrozenBackbone):
+        digest = weights_digest(network)
+        described["network"]["sha256"] = digest
+        described["network"]["shipped"] = SHIPPED if digest == weights_digest(backbone()) else None
+        described["network"]["layers"] = inner.backbone.layers.settings()
     return described
+
+
+def _names_of_backbone(model: HashModel | ClassPull) -> list[str]:
+    """Return the names of the weights of a frozen network in the model."""
+    places = [name for name, module in model.named_modules() if isinstance(module, FrozenBackbone)]
+    return [name for name in model.state_dict() if any(name.startswith(f"{place}.network.") for place in places)]
 
 
 def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
@@ -148,8 +178,14 @@ def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
 
 
 def _network_of(
-    described: dict[str, Any], network: nn.Module | None, shape: tuple[int, ...], path: Path
+    config: dict[str, Any], network: nn.Module | None, tensors: dict[str, Tensor], path: Path
 ) -> nn.Module | NetworkOptions:
+    described, shape = config["network"], tuple(config["input_shape"])
+    if "layers" in described:
+        chosen = _shipped_network(described, shape, path) if network is None else copy.deepcopy(network)
+        layers = partial(FeatureLayers, feature_count(chosen, picture_shape(chosen)), **described["layers"])
+        _check_size(layers, tensors)
+        return FrozenBackbone(chosen, layers())
     if network is not None:
         return network
     if described["kind"] != NetworkOptions.__name__:
@@ -157,15 +193,39 @@ def _network_of(
     return NetworkOptions(**described["settings"]).for_inputs(shape)
 
 
-def _check_size(options: NetworkOptions, build: Callable[[], nn.Module], tensors: dict[str, Tensor]) -> None:
+def _shipped_network(described: dict[str, Any], shape: tuple[int, ...], path: Path) -> nn.Module:
+    """Return the network of the package that a frozen one of this description was.
+
+    Raises:
+        InputError: it was another network.
+        UnsupportedFileError: it was that of another version.
+    """
+    shipped = described["shipped"]
+    if shipped is None:
+        raise InputError(
+            f"{path} was built on a {described['kind']}; pass network= with such a module, or export it where it was "
+            f"learned: {ONNX_NAME} has all weights"
+        )
+    if shipped != SHIPPED:
+        raise UnsupportedFileError(f"{path} was built on {shipped}; this version has {SHIPPED}: upgrade hamtarget")
+    network = backbone()
+    if weights_digest(network) != described["sha256"]:
+        raise UnsupportedFileError(
+            f"{path} was built on other weights of {shipped} than this version has; learn again, or use its "
+            f"{ONNX_NAME}, which has all weights"
+        )
+    if shape != picture_shape(network):
+        set_picture_shape(network, shape)
+    return network
+
+
+def _check_size(build: Callable[[], nn.Module], tensors: dict[str, Tensor]) -> None:
     """Check that a network is not larger than the weights in its file, before memory is taken for it.
 
     Raises:
         ValueError: it is.
     """
     n_weights = sum(tensor.numel() for tensor in tensors.values())
-    if (options.layers or 0) > len(tensors):
-        raise ValueError(f"{options.layers} layers; the file has {len(tensors)} tensors")
     # Tensors of this device have shapes and nothing else.
     with torch.device("meta"):
         n_described = sum(tensor.numel() for tensor in build().state_dict().values())
@@ -190,7 +250,9 @@ def _model_of(
         center=config["center"],
     )
     if isinstance(architecture, NetworkOptions):
-        _check_size(architecture, build, tensors)
+        if (architecture.layers or 0) > len(tensors):
+            raise ValueError(f"{architecture.layers} layers; the file has {len(tensors)} tensors")
+        _check_size(build, tensors)
     model = build()
     if proxies is None or not isinstance(loss, ClassCodes):
         return model

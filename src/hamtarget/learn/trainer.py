@@ -89,6 +89,8 @@ def train(
     trained = nn.ModuleDict({"model": model, "loss": loss})
     optimizer = _optimizer(trained, options)
     settings = {**asdict(options), "steps": steps, "loss": loss.extra_repr(), "n_items": similarity.n_items}
+    # It changes nothing but speed.
+    del settings["workers"]
     state = TrainingState(trained, optimizer, settings)
     with contextlib.ExitStack() as stack:
         # Dropout draws from torch's own generator: seeded here, and given back afterwards as it was.

@@ -305,11 +305,22 @@ def test_a_class_folder_is_a_set(class_folder):
 def test_folders_that_are_no_sets_are_named(tmp_path, class_folder):
     with pytest.raises(FileError, match="nowhere does not exist"):
         ImageSet.from_folder(tmp_path / "nowhere")
-    with pytest.raises(FileError, match="no folders; expected one for each class"):
-        ImageSet.from_folder(class_folder / "cat" / "deep")
-    (class_folder / "emu").mkdir()
-    with pytest.raises(FileError, match="no image in emu"):
-        ImageSet.from_folder(class_folder)
+    (tmp_path / "empty" / "emu").mkdir(parents=True)
+    with pytest.raises(FileError, match="empty holds no image; expected images, or a folder of images for each class"):
+        ImageSet.from_folder(tmp_path / "empty")
+
+
+def test_a_folder_without_images_is_no_class(class_folder):
+    (class_folder / "bee").mkdir()
+    found = ImageSet.from_folder(class_folder)
+    assert (found.class_names, found.labels.tolist()) == (("cat", "dog"), [0, 0, 1, 1])
+
+
+def test_a_folder_of_images_alone_has_no_labels(class_folder):
+    found = ImageSet.from_folder(class_folder / "dog")
+    assert [path.name for path in found.sources] == ["0.jpg", "1.jpg"]
+    assert found.labels is None
+    assert repr(found) == "ImageSet(2 images, no labels)"
 
 
 def test_a_csv_gives_one_label_or_several(class_folder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,13 @@ class Telling(Protocol):
 
     def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
         """Show how much is done, of how much, with a note."""
+
+
+class TellingOf(Protocol):
+    """A function of several works; `partial(tell, "Reading")` can be passed as `progress=`."""
+
+    def __call__(self, what: str, done: int, total: int, /, note: str = "") -> None:
+        """Show how much of a work is done, of how much, with a note."""
 
 
 @contextmanager
@@ -52,17 +59,17 @@ def progress_on_stderr(what: str) -> Iterator[Telling]:
 
 
 @contextmanager
-def named_progress_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
+def named_progress_on_stderr() -> Iterator[TellingOf]:
     """Yield a function of (what, done, total) that shows on the standard error how far each of several works is."""
     with ExitStack() as stack:
         works: dict[str, Telling] = {}
 
-        def tell(what: str, done: int, total: int) -> None:
+        def tell(what: str, done: int, total: int, /, note: str = "") -> None:
             if what not in works:
                 # One bar at a time: the one before is finished, or given up.
                 stack.close()
                 works[what] = stack.enter_context(progress_on_stderr(what))
-            works[what](done, total)
+            works[what](done, total, note=note)
 
         yield tell
 

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from hamtarget._reading import reason_of
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError
 from hamtarget.learn.networks.augmentation import Resize
+from hamtarget.learn.networks.fetching import fetched
 from hamtarget.learn.networks.resnet50 import ResNet50
 
 SHIPPED = "resnet50_conv4"
@@ -27,6 +29,7 @@ PRETRAINED = "pretrained"
 
 _SHIPPED_PATH = Path(__file__).parents[1] / "models" / SHIPPED_FILE
 _SHIPPED_SHA256 = "b6629bd61fc29b8dd570f1c1665a4f989f0923417da8aec1ff47f3cbbf6bae7e"
+_FILES = (".npz", ".safetensors")
 _LIBRARIES = ("timm", "torchvision")
 # What torchvision's networks were trained with, of images of 0 to 1.
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -34,7 +37,7 @@ _IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
 
 
 def backbone(
-    network: str | nn.Module = SHIPPED,
+    network: str | Path | nn.Module = SHIPPED,
     weights: str | Path | None = None,
     *,
     size: int | tuple[int, int] | None = None,
@@ -44,8 +47,9 @@ def backbone(
 
     Args:
         network: "resnet50_conv4", which comes with the package: ResNet-50 without its last stage; "resnet50_caffe", the
-            whole; the name of a network of timm ("resnetv2_50") or torchvision, whichever is installed; the name with
-            its library ("torchvision:resnet50"); or any nn.Module, which is used as it is.
+            whole; the path of its npz or safetensors file; the name of a network of timm ("resnetv2_50") or
+            torchvision, whichever is installed; the name with its library ("torchvision:resnet50"); or any nn.Module,
+            which is used as it is.
         weights: file of weights: npz or safetensors for resnet50_caffe, safetensors for others; none for
             resnet50_conv4. "pretrained": timm or torchvision fetches them. None: random weights, for these two.
         size: side in pixels, or (height, width), to which images are scaled first. None: they are not scaled.
@@ -53,7 +57,7 @@ def backbone(
 
     Raises:
         InputError: there is no network of this name, or it does not take these arguments.
-        FileError: there is no such file of weights.
+        FileError: there is no such file of weights, or timm or torchvision could not fetch theirs.
         CorruptFileError: the file is damaged, or belongs to another network.
         MissingExtraError: neither timm nor torchvision is installed.
 
@@ -61,6 +65,8 @@ def backbone(
         >>> backbone("resnet50_conv4").out_features
         1024
     """
+    if weights is None and not isinstance(network, nn.Module) and Path(network).suffix in _FILES:
+        network, weights = RESNET50_CAFFE, network
     if frozen_stages and network not in (SHIPPED, RESNET50_CAFFE):
         raise InputError(
             f"frozen_stages is {frozen_stages}; only {SHIPPED} and {RESNET50_CAFFE} take it, not {network!r}"
@@ -78,7 +84,7 @@ def backbone(
             raise InputError(f"weights is {weights!r}; expected the path of resnet50_caffe_int8.npz or of safetensors")
         found = _resnet50(Path(weights), frozen_stages)
     else:
-        found = _of_library(network, weights)
+        found = _of_library(str(network), weights)
     return found if size is None else Resized(found, size)
 
 
@@ -181,7 +187,10 @@ def _of_library(name: str, weights: str | Path | None) -> nn.Module:
     for library in installed:
         module = importlib.import_module(library)
         build = _timm_network if library == "timm" else _torchvision_network
-        network = build(module, short, pretrained)
+        if pretrained:
+            network = fetched(partial(build, module, short, True), library=library, name=short, instead=SHIPPED)
+        else:
+            network = build(module, short, False)
         if network is not None:
             if weights is not None and not pretrained:
                 _load(network.network, Path(weights))
