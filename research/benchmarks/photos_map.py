@@ -157,7 +157,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=4, help="photos of a class to search for")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each, by the median of which they are judged")
     parser.add_argument("--backbone", help="a name or file, as for `hamtarget train`; by default the shipped network")
-    parser.add_argument("--objectives", nargs="+", default=OBJECTIVES[:2], choices=OBJECTIVES, help="losses to learn by")
+    parser.add_argument(
+        "--objectives", nargs="+", default=OBJECTIVES[:2], choices=OBJECTIVES, help="losses to learn by"
+    )
     parser.add_argument("--out", type=Path, help="JSON file for the results; other sets in it stay")
     arguments = parser.parse_args()
     arguments.name = arguments.name or arguments.folder.name
