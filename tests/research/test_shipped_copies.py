@@ -31,7 +31,7 @@ def weights(tmp_path):
 
 
 def test_the_file_computes_what_the_network_does(weights, tmp_path):
-    figures = {"share_within": [0.0] * 16 + [1.0], "recall_within": {"crop": [0.5] * 17}, "other": 1}
+    figures = {"share_within": [0.0] * 16 + [1.0], "recall_within": [0.5] * 17}
     record = ship(weights, "tiny", [3, 5], figures, tmp_path)
     encoder = OnnxEncoder(tmp_path / "tiny.onnx")
     assert (encoder.n_bits, encoder.radius, encoder.name) == (16, (3, 5), "tiny")
@@ -46,7 +46,6 @@ def test_the_file_computes_what_the_network_does(weights, tmp_path):
     written = json.loads((tmp_path / "tiny.json").read_text())
     assert written["share_within"] == record["share_within"] == figures["share_within"]
     assert written["recall_within"] == figures["recall_within"]
-    assert "other" not in written
 
 
 def test_larger_networks_are_read_with_their_side(tmp_path):

@@ -1,6 +1,9 @@
 """Put a trained perceptual hash into the package: one ONNX file, and beside it a record of its figures.
 
     python -m research.shipping.copies.ship research/results/copies/copies64.safetensors --name copies64 --radius 8
+    python -m research.shipping.copies.ship --name phash --figures research/results/copies_recall.json
+
+A classic hash has no weights, and gets only the record of its figures on photos.
 
 The weights of the convolutions have their norms folded in and are kept in half precision. The file casts them to single
 precision, which the runtime does once, when it opens the file; all arithmetic is in single precision.
@@ -167,9 +170,9 @@ def ship(weights: Path, name: str, radius: list[int], figures: dict[str, Any], f
 def main() -> None:
     """Write the files by the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights", type=Path, help="weights that training.py has written (.safetensors)")
+    parser.add_argument("weights", type=Path, nargs="?", help="weights that training.py has written (.safetensors)")
     parser.add_argument("--name", required=True, help="name by which open_encoder opens it")
-    parser.add_argument("--radius", type=int, nargs="+", required=True, help="Hamming distance target or targets")
+    parser.add_argument("--radius", type=int, nargs="+", help="Hamming distance target or targets")
     parser.add_argument("--figures", type=Path, help="file that copies_recall.py has written of this hash")
     parser.add_argument("--folder", type=Path, default=MODELS, help="folder to write to")
     asked = parser.parse_args()
@@ -178,6 +181,11 @@ def main() -> None:
         measured = json.loads(asked.figures.read_text(encoding="utf-8"))
         figures = {key: measured["hashes"][asked.name][key] for key in ("share_within", "recall_within")}
         figures["measured"] = measured["provenance"]
+    if asked.weights is None:
+        write_json(asked.folder / f"{asked.name}.json", {"name": asked.name, **figures})
+        return
+    if asked.radius is None:
+        parser.error("weights are given without --radius; expected the targets that they were trained for")
     record = ship(asked.weights, asked.name, asked.radius, figures, asked.folder)
     print(json.dumps({key: record[key] for key in ("n_bytes", "milliseconds_on_one_core", "on_generated_pictures")}))
 

@@ -170,7 +170,11 @@ def _write_sum(found: FoundCopies, out: Path | None) -> None:
         note(f"hamtarget: left out {printable(reason)}")
     if found.broken:
         note(f"hamtarget: {len(found.broken):,} could not be read")
+    where = "" if out is None else f": {out}"
+    pictures = counted(found.n_pictures, "picture")
+    if not len(found):
+        note(f"hamtarget: {pictures}, no copies among them{where}")
+        return
     groups = f"{counted(len(found), 'group')} with {found.n_grouped:,} of them"
     size = f"all but the best of each take {bytes_in_words(found.copied_bytes)}"
-    where = "" if out is None else f": {out}"
-    note(f"hamtarget: {counted(found.n_pictures, 'picture')}, {groups}; {size}{where}")
+    note(f"hamtarget: {pictures}, {groups}; {size}{where}")

@@ -21,6 +21,8 @@ DEFAULT_ENCODER = "copies64"
 
 # Distances among fewer pictures say little about how rare coincidences are.
 _FEW_PICTURES = 1000
+# So rare are coincidences among different photos within the radius that few pictures are compared within.
+_FEW_PAIRS = 1e-6
 
 Stages = Callable[[str, int, int], None]
 """A function of (what is being done, done, total)."""
@@ -109,14 +111,24 @@ def _radius(read: PictureCodes, encoder: Encoder, chosen: int | None) -> tuple[i
     """Return the radius, and the reason for it."""
     if chosen is not None:
         return chosen, f"The radius of {chosen} was asked for."
-    from hamtarget.encoders.usual_radius import usual_radius
     from hamtarget.evaluation import advise_radius
 
     advice = advise_radius(read.codes, encoder=encoder)
-    usual = usual_radius(encoder)
-    if len(read.rows) < _FEW_PICTURES and usual is not None and usual < advice.radius:
-        return usual, f"{len(read.rows):,} pictures say little about their distances; {usual} bits are usual."
+    careful = _careful_radius(encoder)
+    if len(read.rows) < _FEW_PICTURES and careful is not None and careful < advice.radius:
+        return careful, f"{len(read.rows):,} pictures say little about their distances; {careful} bits are usual."
     return advice.radius, advice.reason
+
+
+def _careful_radius(encoder: Encoder) -> int | None:
+    """Return the radius within which few pairs of different photos were, or else the one that is usual."""
+    from hamtarget.encoders.usual_radius import usual_radius
+
+    recorded = getattr(encoder, "recorded", None)
+    shares = None if recorded is None else recorded.get("share_within")
+    if not shares:
+        return usual_radius(encoder)
+    return max(0, int(np.searchsorted(shares, _FEW_PAIRS, side="right")) - 1)
 
 
 def _ranks(read: PictureCodes) -> Rows:

@@ -17,6 +17,7 @@ from hamtarget.copies import find_copies, picture_codes
 from hamtarget.copies.report_files import check_report_name, write_report
 from hamtarget.copies.sources import picture_paths
 from hamtarget.datasets import read_images
+from hamtarget.encoders.usual_radius import usual_radius
 from hamtarget.errors import CorruptFileError, FileError, InputError
 from hamtarget.evaluation import advise_radius
 
@@ -100,11 +101,22 @@ def test_the_radius_is_advised(album, monkeypatch):
     assert (found.radius, found.reason) == (advice.radius, advice.reason)
 
 
-def test_few_pictures_are_compared_within_the_usual_radius(album):
+def test_few_pictures_are_compared_by_the_figures_of_their_encoder(album):
     pytest.importorskip("onnxruntime")
-    found = find_copies(album, encoder="copies256")
-    assert found.radius <= min(open_encoder("copies256").radius)
-    assert names(find_copies(album)) == names(found)
+    encoder = open_encoder("copies64")
+    found = find_copies(album, encoder=encoder)
+    # One pair in a million of different photos was within the radius when the encoder was measured.
+    shares = encoder.recorded["share_within"]
+    assert shares[found.radius] <= 1e-6 < shares[found.radius + 1]
+    assert found.reason.endswith(f"{found.radius} bits are usual.")
+
+
+def test_few_pictures_of_an_encoder_without_figures_are_compared_within_the_usual_radius(album, monkeypatch):
+    encoder = open_encoder("dhash")
+    monkeypatch.setattr(type(encoder), "recorded", None)
+    found = find_copies(album, encoder=encoder)
+    assert found.radius == usual_radius(encoder)
+    assert found.reason.endswith("7 bits are usual.")
 
 
 def test_the_best_picture_has_the_most_pixels_upright(tmp_path):
