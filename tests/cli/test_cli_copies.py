@@ -165,13 +165,32 @@ def test_wrong_options(album, tmp_path, filled):
         assert len(result.stderr.splitlines()) == 1
 
 
+# A run of 600 pictures would be over before the test sees that it has begun. A shell without a terminal starts programs
+# that ignore Ctrl-C.
+_SLOW_COMMAND = """
+import signal, time
+from hamtarget.cli.main import app
+from hamtarget.copies import picture_codes
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+read = picture_codes.read_image
+
+def read_slowly(*arguments, **options):
+    time.sleep(0.03)
+    return read(*arguments, **options)
+
+picture_codes.read_image = read_slowly
+app()
+"""
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_an_interrupted_run_goes_on(tmp_path):
     folder = tmp_path / "many"
     folder.mkdir()
     for seed in range(600):
         photo(seed % 300, (400, 300)).save(folder / f"{seed:03}.jpg")
-    command = [sys.executable, "-c", "from hamtarget.cli.main import app; app()", "dups", str(folder)]
+    command = [sys.executable, "-c", _SLOW_COMMAND, "dups", str(folder)]
     options = ["--encoder", "phash", "--radius", "2", "--workers", "0"]
     running = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
