@@ -61,7 +61,14 @@ def main() -> None:
                 found = _measured(arguments.python, [n_rows, n_queries, name, share, form], arguments.timeout)
                 results[case] = found
                 print(f"{case:50} {found['seconds']:8.3f} s, {found['peak_mib']:6.1f} MiB more", flush=True)
-    write_json(arguments.out, {"provenance": provenance(seed=0), "python": arguments.python, "batches": results})
+    write_json(
+        arguments.out,
+        {
+            "provenance": provenance(seed=0),
+            "of_another_checkout": arguments.python != sys.executable,
+            "batches": results,
+        },
+    )
 
 
 def _measured(python: str, case: list[Any], timeout: float) -> dict[str, float]:
