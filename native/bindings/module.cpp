@@ -24,6 +24,7 @@
 #include "../kernels/code_kernel.hpp"
 #include "arrays.hpp"
 #include "hit_tuples.hpp"
+#include "neighbors.hpp"
 #include "row_names.hpp"
 
 namespace nb = nanobind;
@@ -248,6 +249,8 @@ NB_MODULE(_native, module) {
         .value("l2", Metric::kEuclidean)
         .value("cosine", Metric::kCosine)
         .value("dot", Metric::kDot);
+
+    bind_neighbors(module);
 
     nb::class_<RowNames>(module, "RowNames", "Ids of rows whose numbers are not their ids.")
         .def(nb::init<std::int64_t>(), "first_named"_a)

@@ -5,12 +5,14 @@
 
 #include "code_kernel.hpp"
 #include "embedding_kernel.hpp"
+#include "neighbor_kernel.hpp"
 
 namespace hamtarget {
 
 // One in each source file of this folder.
 extern const CodeKernel kPortableCodes, kPopcntCodes, kAvx2Codes, kAvx512Codes, kNeonCodes;
 extern const EmbeddingKernel kPortableEmbeddings, kAvx2Embeddings, kAvx512Embeddings, kVnniEmbeddings;
+extern const NeighborKernel kPortableNeighbors;
 
 namespace {
 
@@ -70,6 +72,15 @@ std::span<const EmbeddingKernel* const> supported_embedding_kernels() {
         if (has_avx2()) found.push_back(&kAvx2Embeddings);
 #endif
         found.push_back(&kPortableEmbeddings);
+        return found;
+    }();
+    return supported;
+}
+
+std::span<const NeighborKernel* const> supported_neighbor_kernels() {
+    static const std::vector<const NeighborKernel*> supported = [] {
+        std::vector<const NeighborKernel*> found;
+        found.push_back(&kPortableNeighbors);
         return found;
     }();
     return supported;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the object files of the core: `check_objects.sh NM OBJDUMP OBJECT ...`. kernels/inline.hpp says why.
 #
-#   kernels/codes_*, kernels/embeddings_*   no weak symbols: the linker could take them for all other objects
-#   all others, and *_portable              no instructions that a plain x86-64 CPU does not have
+#   kernels/codes_*, embeddings_*, neighbors_*   no weak symbols: the linker could take them for all other objects
+#   all others, and *_portable                   no instructions that a plain x86-64 CPU does not have
 set -eu
 
 nm=$1
@@ -13,7 +13,7 @@ n_plain=0
 failed=0
 for object in "$@"; do
     case $object in
-        */native/kernels/codes_* | */native/kernels/embeddings_*)
+        */native/kernels/codes_* | */native/kernels/embeddings_* | */native/kernels/neighbors_*)
             n_kernels=$((n_kernels + 1))
             weak=$("$nm" --defined-only "$object" | awk '$2 ~ /^[WVu]$/ && ++n <= 5 { print $3 }')
             if [ -n "$weak" ]; then

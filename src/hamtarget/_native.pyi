@@ -1,7 +1,7 @@
 """The native core. Private: hamtarget.search checks arguments, this module does not."""
 
 import enum
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,3 +150,85 @@ class MultiIndex:
     def element(self) -> Element: ...
     @property
     def metric(self) -> Metric: ...
+
+def neighbor_kernels() -> list[str]:
+    """Return the names of the kernels of NeighborCore that this CPU can run; the first is in use."""
+
+def nearest_centres(
+    rows: NDArray[np.float32], centres: NDArray[np.float32], threads: int = 1
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the nearest centre of each row, and the square of the Euclidean distance."""
+
+class NeighborCore:
+    """Vectors in cells, found by visiting the nearest cells of a query.
+
+    The score of a row is -<query, row>, and half the square of the row is added for "l2": smaller is better.
+    """
+
+    def __init__(
+        self,
+        n_dims: int,
+        metric: str,
+        row_type: str,
+        centres: NDArray[np.float32],
+        codebooks: NDArray[np.float32],
+        rotation: NDArray[np.float32] | None = None,
+        kernel: str | None = None,
+    ) -> None: ...
+    def add(
+        self,
+        ids: NDArray[np.int64],
+        vectors: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int8],
+        *,
+        threads: int = 1,
+    ) -> None: ...
+    def remove(self, ids: NDArray[np.int64]) -> int:
+        """Remove the ids that are there, and return their number."""
+
+    def ids(self) -> NDArray[np.int64]:
+        """Return all ids, ascending."""
+
+    def compact(self) -> None: ...
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        budget: int,
+        comparisons: int,
+        threads: int = 1,
+        limits: Limits | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Return ids and distances, (queries, k), and the numbers of candidates and comparisons, (queries, 2).
+
+        Missing rows have the id -1 and an infinite distance. At least k rows are compared if there are any to compare.
+        """
+
+    def search_cells(
+        self,
+        queries: NDArray[np.float32],
+        cells: NDArray[np.int32],
+        k: int,
+        budget: int,
+        comparisons: int,
+        threads: int = 1,
+        limits: Limits | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Search the cells given for each query, best first; negative numbers stand for no cell."""
+
+    def state(self) -> dict[str, Any]:
+        """Return everything as arrays, strings and numbers. The arrays are shared, and read-only."""
+
+    @staticmethod
+    def from_state(state: dict[str, Any], kernel: str | None = None) -> NeighborCore:
+        """Return the index that state() told of. Anything that does not fit is an InputError."""
+
+    def bytes(self) -> dict[str, int]:
+        """Return the bytes of each part of the index."""
+
+    def __len__(self) -> int: ...
+    @property
+    def n_generations(self) -> int: ...
+    @property
+    def n_cells(self) -> int: ...
+    @property
+    def n_dims(self) -> int: ...
