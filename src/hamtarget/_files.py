@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int | None = None) -> None:
@@ -19,12 +21,25 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, mode: int 
         content: its new content.
         mode: permissions of the file; by default those of an ordinary file.
     """
+    replace_atomically(path, lambda file: file.write(content), mode=mode)
+
+
+def replace_atomically(
+    path: str | os.PathLike[str], write: Callable[[BinaryIO], object], *, mode: int | None = None
+) -> None:
+    """Do as `write_atomically` does for content too large to have in memory.
+
+    Args:
+        path: file to write.
+        write: writes the new content into the file that it is given.
+        mode: permissions of the file; by default those of an ordinary file.
+    """
     target = Path(path)
     make_folders(target.parent)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            write(file)
             file.flush()
             # mkstemp gives access to the owner only; a result or a model is an ordinary file.
             os.chmod(temporary, 0o666 & ~umask() if mode is None else mode)

@@ -20,7 +20,8 @@ from hamtarget.errors import (
     ReadOnlyError,
     ShapeError,
 )
-from hamtarget.search import BatchHits, Embeddings, Hit, Hits, MultiIndex
+from hamtarget.search import BatchHits, Embeddings, Hit, MultiIndex
+from hamtarget.search.results import Hits
 from hamtarget.store import Item, Store
 from hamtarget.store.reports import Pair
 

@@ -7,8 +7,8 @@ import pytest
 
 from hamtarget.codes import substring_bounds, unpack
 from hamtarget.errors import ClosedError, InputError, ShapeError
-from hamtarget.search import BatchHits, Embeddings, Hits, MultiIndex
-from hamtarget.search.results import Cost
+from hamtarget.search import BatchHits, Embeddings, MultiIndex
+from hamtarget.search.results import Cost, Hits
 from hamtarget.store import Item, Range
 
 RNG = np.random.default_rng(29)

@@ -1,4 +1,4 @@
-"""Search by Hamming distance: exact or by a budget, with ids, embeddings, deletes and files.
+"""Search: codes by Hamming distance, exact or by a budget, and vectors by their nearest neighbours.
 
 Nothing is imported until it is asked for. Indexes need the native core; `hamtarget.search.planning` does not.
 """
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from hamtarget.search.flat import FlatIndex
     from hamtarget.search.limits import Limits
     from hamtarget.search.multi import MultiIndex
+    from hamtarget.search.neighbor_index import NeighborIndex
     from hamtarget.search.pairs import pairs_within
-    from hamtarget.search.results import BatchHits, Hit, Hits
+    from hamtarget.search.results import BatchHits, Hit
 
 __all__ = [
     "BatchHits",
     "Embeddings",
     "FlatIndex",
     "Hit",
-    "Hits",
     "Limits",
     "MultiIndex",
+    "NeighborIndex",
     "pairs_within",
     "unit_int8",
 ]
@@ -34,9 +35,9 @@ _HOMES = {
     "Embeddings": "hamtarget.search.embeddings",
     "FlatIndex": "hamtarget.search.flat",
     "Hit": "hamtarget.search.results",
-    "Hits": "hamtarget.search.results",
     "Limits": "hamtarget.search.limits",
     "MultiIndex": "hamtarget.search.multi",
+    "NeighborIndex": "hamtarget.search.neighbor_index",
     "pairs_within": "hamtarget.search.pairs",
     "unit_int8": "hamtarget.search.embeddings",
 }

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hamtarget.search import BatchHits, Embeddings, FlatIndex, Hit, Hits, MultiIndex
-from hamtarget.search.results import Cost, Costs, bytes_in_words, join_hits
+from hamtarget.search import BatchHits, Embeddings, FlatIndex, Hit, MultiIndex
+from hamtarget.search.results import Cost, Costs, Hits, bytes_in_words, join_hits
 
 BATCH = BatchHits(
     np.array([0, 2, 2, 3]),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hamtarget import _native
-from hamtarget.search import Embeddings, Hit, Hits, MultiIndex
+from hamtarget.search import Embeddings, Hit, MultiIndex
+from hamtarget.search.results import Hits
 from hamtarget.search.row_names import RowNames
 
 FIRST = 2**62

@@ -1,0 +1,1 @@
+"""Parts of `NeighborIndex`: training, sketches, tuning, exact scans and its file."""

@@ -1,0 +1,118 @@
+"""The file of a `NeighborIndex`: a zip of numpy arrays (.npz), each with a checksum, and a text of JSON about them.
+
+Nothing in it is executed, and nothing is read beyond the sizes that the file itself has.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget._files import replace_atomically
+from hamtarget._reading import check_bytes, max_bytes_of, parse_json
+from hamtarget.errors import CorruptFileError, UnsupportedFileError
+
+FORMAT = "hamtarget neighbors"
+VERSION = 1
+_ABOUT = "about.json"
+_KINDS = "biuf"
+# A text of JSON has a few lines for each point of the curves.
+_MOST_ABOUT_BYTES = 1 << 24
+# A member of a zip has a date; files of one content should be equal.
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def write_arrays(path: str | os.PathLike[str], about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Write a file, so that a reader finds the old one or the complete new one, even after a crash.
+
+    Raises:
+        OSError: the file cannot be written; what was at `path` is as it was.
+    """
+
+    def write(file: Any) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            text = json.dumps({"format": FORMAT, "version": VERSION, **about}, indent=1, allow_nan=False)
+            archive.writestr(zipfile.ZipInfo(_ABOUT, _DATE), text)
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy", _DATE), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+    replace_atomically(path, write)
+
+
+def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return what a file says about its arrays, and the arrays.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CorruptFileError: it is truncated, altered, or not of this kind.
+        UnsupportedFileError: a later version has written it.
+    """
+    where = str(Path(path))
+    size = os.stat(path).st_size
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            return _read(archive, size, where)
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+        OverflowError,
+    ) as error:
+        raise CorruptFileError(
+            f"{where}: damaged, or not a file of NeighborIndex.save ({error}); restore it from a copy, or fit again"
+        ) from error
+
+
+def _read(archive: zipfile.ZipFile, size: int, where: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    members = archive.infolist()
+    # Members are stored as they are, so together they are at most as long as the file.
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise zipfile.BadZipFile("a member is compressed")
+    if sum(member.file_size for member in members) > size:
+        raise zipfile.BadZipFile("members are longer than the file")
+    names = [member.filename for member in members]
+    if len(set(names)) != len(names) or _ABOUT not in names:
+        raise zipfile.BadZipFile(f"{_ABOUT} is missing, or a member is there twice")
+    if archive.getinfo(_ABOUT).file_size > _MOST_ABOUT_BYTES:
+        raise zipfile.BadZipFile(f"{_ABOUT} is too long")
+    about = parse_json(archive.read(_ABOUT), where=f"{where}: {_ABOUT}")
+    if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("version"), int):
+        raise zipfile.BadZipFile(f"{_ABOUT} does not say {FORMAT!r}")
+    if about["version"] > VERSION:
+        raise UnsupportedFileError(
+            f"{where}: version {about['version']}; this release reads up to {VERSION}: install a newer hamtarget"
+        )
+    check_bytes(size, max_bytes_of(None), where=where)
+    arrays = {name.removesuffix(".npy"): _array(archive.read(name)) for name in names if name != _ABOUT}
+    return about, arrays
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """Return the array of a member, whose checksum was right."""
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError(f"an array has version {version}")
+    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in _KINDS or dtype.hasobject or dtype.byteorder == ">" or in_columns and len(shape) > 1:
+        raise ValueError(f"an array has dtype {dtype}")
+    start = stream.tell()
+    count = 1
+    for length in shape:
+        if length < 0:
+            raise ValueError(f"an array has shape {shape}")
+        count *= length
+    if count * dtype.itemsize != len(content) - start:
+        raise ValueError(f"an array of shape {shape} has {len(content) - start:,} bytes")
+    return np.frombuffer(content, dtype=dtype, offset=start, count=count).reshape(shape)
