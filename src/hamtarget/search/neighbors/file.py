@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
+import tokenize
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -104,7 +106,11 @@ def _array(content: bytes) -> NDArray[Any]:
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):
         raise ValueError(f"an array has version {version}")
-    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    try:
+        shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    except (SyntaxError, TypeError, struct.error, tokenize.TokenError) as error:
+        # A forged header makes numpy's parser fail in its own ways; it executes nothing.
+        raise ValueError("an array has a damaged header") from error
     if dtype.kind not in _KINDS or dtype.hasobject or dtype.byteorder == ">" or in_columns and len(shape) > 1:
         raise ValueError(f"an array has dtype {dtype}")
     start = stream.tell()
