@@ -12,7 +12,7 @@ namespace hamtarget {
 // One in each source file of this folder.
 extern const CodeKernel kPortableCodes, kPopcntCodes, kAvx2Codes, kAvx512Codes, kNeonCodes;
 extern const EmbeddingKernel kPortableEmbeddings, kAvx2Embeddings, kAvx512Embeddings, kVnniEmbeddings;
-extern const NeighborKernel kPortableNeighbors;
+extern const NeighborKernel kPortableNeighbors, kAvx2Neighbors, kVbmiNeighbors;
 
 namespace {
 
@@ -34,6 +34,8 @@ bool has_avx512_popcnt() {
 }
 
 bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+bool has_vnni_vbmi() { return has_vnni() && __builtin_cpu_supports("avx512vbmi"); }
 
 #endif
 
@@ -80,6 +82,10 @@ std::span<const EmbeddingKernel* const> supported_embedding_kernels() {
 std::span<const NeighborKernel* const> supported_neighbor_kernels() {
     static const std::vector<const NeighborKernel*> supported = [] {
         std::vector<const NeighborKernel*> found;
+#if defined(__x86_64__)
+        if (has_vnni_vbmi()) found.push_back(&kVbmiNeighbors);
+        if (has_avx2()) found.push_back(&kAvx2Neighbors);
+#endif
         found.push_back(&kPortableNeighbors);
         return found;
     }();
