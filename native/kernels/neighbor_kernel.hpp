@@ -71,11 +71,16 @@ struct NeighborKernel {
     // Scores of centres for queries, [query][n_blocks * 16].
     void (*centre_scores)(const Int8Centres&, const Int8Query* queries, std::size_t n_queries, float* scores);
 
+    // Return a bound that at least `count` of 16 * n_blocks scores do not exceed, and not many more.
+    float (*bound_of_scores)(const float* scores, std::size_t n_blocks, std::size_t count);
     // Write which of `count` scores are at most `bound`, ascending; return how many. There is room for 16 more.
     std::size_t (*at_most)(const float* scores, std::size_t count, float bound, std::uint32_t* places);
-    // Count what is at most `bound`.
-    std::size_t (*count_scores)(const float* scores, std::size_t count, float bound);
-    std::size_t (*count_sums)(const std::int32_t* sums, std::size_t count, std::int32_t bound);
+    // Return a number that at least `count` of the sums, of which there are as many, do not exceed; more than `count` only
+    // if several are equal to it.
+    std::int32_t (*bound_of_sums)(const std::int32_t* sums, std::size_t n_sums, std::size_t count);
+    // Move the sums that are at most `bound`, and their places, to the front, and return how many there are.
+    std::size_t (*keep_sums)(std::int32_t* sums, std::uint32_t* places, std::size_t n_sums, std::int32_t bound);
+    float (*dot)(const float*, const float*, std::size_t);
 
     // For each row, the centre with the smallest norms[centre] - product, the first of several, and that number. Centres
     // are [block of 16][n_dims][16]; centres that fill up the last block have the norm infinity.
@@ -88,6 +93,10 @@ struct NeighborKernel {
     // products[part][entry] of a vector and the entries.
     void (*part_products)(const float* vector, std::size_t n_parts, std::size_t part_dims, const float* entries,
                           float* products);
+    // Return how far the products of the part in which they differ most are apart.
+    float (*widest)(const float* products, std::size_t n_parts);
+    // Write scale * (largest product of the part - product), rounded; 255 stands for more, 0 for what is no number.
+    void (*quantise)(const float* products, std::size_t n_parts, float scale, std::uint8_t* entries);
 };
 
 // Return the kernels that this CPU can run, fastest first. The last one runs everywhere.

@@ -26,7 +26,19 @@ HAMTARGET_INLINE Floats16 load16(const float* from) {
     return result;
 }
 
-HAMTARGET_INLINE void store16(float* to, Floats16 values) { std::memcpy(to, &values, sizeof values); }
+HAMTARGET_INLINE void store16(float* to, const Floats16& values) { std::memcpy(to, &values, sizeof values); }
+
+HAMTARGET_INLINE Floats16 smaller16(const Floats16& left, const Floats16& right) { return right < left ? right : left; }
+HAMTARGET_INLINE Floats16 larger16(const Floats16& left, const Floats16& right) { return left < right ? right : left; }
+
+// Put the largest of 16 numbers into all lanes.
+HAMTARGET_INLINE Floats16 largest16(const Floats16& numbers) {
+    Floats16 v = numbers;
+    v = larger16(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    v = larger16(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    v = larger16(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    return larger16(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+}
 
 // The value of a part, by the layout that neighbor_kernel.hpp describes.
 HAMTARGET_INLINE std::uint8_t value_at(const std::uint8_t* block, std::size_t n_groups, std::size_t row,
@@ -100,7 +112,7 @@ struct Float32Row {
 };
 
 // Rows that are fetched before one is compared.
-constexpr std::size_t kRowsAhead = 6;
+constexpr std::size_t kRowsAhead = 12;
 
 HAMTARGET_INLINE void fetch_row(const RankedRows& ranked, std::size_t i) {
     if (i >= ranked.n_rows) return;
@@ -163,10 +175,76 @@ void products_by_loops(const float* query, std::size_t n_dims, const RankedRows&
 }
 
 template <class T>
-std::size_t count_by_loops(const T* numbers, std::size_t count, T bound) {
+HAMTARGET_INLINE std::size_t count_numbers(const T* numbers, std::size_t count, T bound) {
     std::uint32_t found = 0;
     for (std::size_t i = 0; i < count; ++i) found += numbers[i] <= bound;
     return found;
+}
+
+[[maybe_unused]] std::int32_t bound_of_sums_by_loops(const std::int32_t* sums, std::size_t n_sums, std::size_t count) {
+    std::int32_t smallest = sums[0], largest = sums[0];
+    for (std::size_t i = 1; i < n_sums; ++i) {
+        smallest = smaller(smallest, sums[i]);
+        largest = sums[i] < largest ? largest : sums[i];
+    }
+    std::int64_t low = std::int64_t{smallest} - 1, high = largest;
+    while (high - low > 1) {
+        const std::int64_t middle = low + (high - low) / 2;
+        const std::size_t below = count_numbers(sums, n_sums, static_cast<std::int32_t>(middle));
+        if (below == count) return static_cast<std::int32_t>(middle);
+        (below < count ? low : high) = middle;
+    }
+    return static_cast<std::int32_t>(high);
+}
+
+[[maybe_unused]] std::size_t keep_sums_by_loops(std::int32_t* sums, std::uint32_t* places, std::size_t n_sums,
+                                                std::int32_t bound) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < n_sums; ++i) {
+        const std::int32_t sum = sums[i];
+        sums[kept] = sum;
+        places[kept] = places[i];
+        kept += sum <= bound;
+    }
+    return kept;
+}
+
+// The smallest number of each of several sets: of these, `count` are at most a bound only if at least as many of all
+// numbers are. There are fewer of them to look at; where they are too few, all numbers are looked at.
+[[maybe_unused]] float bound_of_scores_by_loops(const float* scores, std::size_t n_blocks, std::size_t count) {
+    constexpr std::size_t kSets = 256, kBlocks = kSets / 16;
+    float smallest[kSets];
+    const float* numbers = scores;
+    std::size_t n_numbers = n_blocks * 16;
+    if (n_numbers >= 4 * kSets && count <= kSets / 3) {
+        Floats16 sets[kBlocks];
+        for (Floats16& set : sets) set = Floats16{} + __builtin_inff();
+        std::size_t block = 0;
+        for (; block + kBlocks <= n_blocks; block += kBlocks)
+            for (std::size_t i = 0; i < kBlocks; ++i) sets[i] = smaller16(sets[i], load16(scores + (block + i) * 16));
+        for (std::size_t i = 0; block + i < n_blocks; ++i) sets[i] = smaller16(sets[i], load16(scores + (block + i) * 16));
+        for (std::size_t i = 0; i < kBlocks; ++i) store16(smallest + 16 * i, sets[i]);
+        numbers = smallest;
+        n_numbers = kSets;
+    }
+    Floats16 lows = Floats16{} + __builtin_inff(), highs = Floats16{} - __builtin_inff();
+    for (std::size_t i = 0; i < n_numbers; i += 16) {
+        const Floats16 some = load16(numbers + i);
+        lows = smaller16(lows, some);
+        // Infinity fills up the last block.
+        highs = larger16(highs, some < __builtin_inff() ? some : highs);
+    }
+    float low = -largest16(-lows)[0], high = largest16(highs)[0];
+    const std::size_t enough = count + count / 16;
+    for (int step = 0; step < 40; ++step) {
+        // The best are few, and far from the mean.
+        const float middle = step < 2 ? low + (high - low) / 4 : low + (high - low) / 2;
+        if (!(middle > low && middle < high)) break;
+        const std::size_t below = count_numbers(numbers, n_numbers, middle);
+        (below < count ? low : high) = middle;
+        if (below >= count && below <= enough) break;
+    }
+    return high;
 }
 
 // Compare kRows rows with all centres.
@@ -244,6 +322,28 @@ HAMTARGET_INLINE void nearest_of_rows(const float* rows, std::size_t n_dims, con
     }
 }
 
+[[maybe_unused]] float widest_by_loops(const float* products, std::size_t n_parts) {
+    Floats16 widest{};
+    for (std::size_t part = 0; part < n_parts; ++part) {
+        const Floats16 some = load16(products + part * 16);
+        widest = larger16(widest, largest16(some) + largest16(-some));
+    }
+    return widest[0];
+}
+
+[[maybe_unused]] void quantise_by_loops(const float* products, std::size_t n_parts, float scale,
+                                        std::uint8_t* entries) {
+    using Bytes16 = std::uint8_t __attribute__((vector_size(16)));
+    for (std::size_t part = 0; part < n_parts; ++part) {
+        const Floats16 some = load16(products + part * 16);
+        Floats16 scaled = (largest16(some) - some) * scale + 0.5f;
+        scaled = scaled > 0 ? scaled : Floats16{};
+        scaled = scaled < 255 ? scaled : Floats16{} + 255.0f;
+        const Bytes16 bytes = __builtin_convertvector(__builtin_convertvector(scaled, Ints16), Bytes16);
+        std::memcpy(entries + part * 16, &bytes, sizeof bytes);
+    }
+}
+
 constexpr NeighborKernel neighbor_kernel_by_loops(const char* name) {
     return {.name = name,
             .scan = scan_by_loops,
@@ -252,12 +352,16 @@ constexpr NeighborKernel neighbor_kernel_by_loops(const char* name) {
             .products = {products_by_loops<Int8Row>, products_by_loops<Uint8Row>, products_by_loops<Float16Row>,
                          products_by_loops<Float32Row>},
             .centre_scores = centre_scores_by_loops,
+            .bound_of_scores = bound_of_scores_by_loops,
             .at_most = at_most_by_loops,
-            .count_scores = count_by_loops<float>,
-            .count_sums = count_by_loops<std::int32_t>,
+            .bound_of_sums = bound_of_sums_by_loops,
+            .keep_sums = keep_sums_by_loops,
+            .dot = dot,
             .nearest = nearest_by_loops,
             .sketch = sketch_by_loops,
-            .part_products = part_products_by_loops};
+            .part_products = part_products_by_loops,
+            .widest = widest_by_loops,
+            .quantise = quantise_by_loops};
 }
 
 }  // namespace

@@ -165,6 +165,23 @@ std::size_t at_most_by_avx512(const float* scores, std::size_t count, float boun
     return found;
 }
 
+std::size_t keep_sums_by_avx512(std::int32_t* sums, std::uint32_t* places, std::size_t n_sums, std::int32_t bound) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < n_sums; i += 16) {
+        const auto there = static_cast<__mmask16>(n_sums - i < 16 ? (1u << (n_sums - i)) - 1 : 0xFFFF);
+        const __m512i some = _mm512_maskz_loadu_epi32(there, sums + i);
+        const __m512i their_places = _mm512_maskz_loadu_epi32(there, places + i);
+        const __mmask16 mask = _mm512_mask_cmple_epi32_mask(there, some, _mm512_set1_epi32(bound));
+        const auto count = static_cast<unsigned>(__builtin_popcount(mask));
+        // What is kept never reaches past what was read.
+        const auto written = static_cast<__mmask16>((1u << count) - 1);
+        _mm512_mask_storeu_epi32(sums + kept, written, _mm512_maskz_compress_epi32(mask, some));
+        _mm512_mask_storeu_epi32(places + kept, written, _mm512_maskz_compress_epi32(mask, their_places));
+        kept += count;
+    }
+    return kept;
+}
+
 struct Int8Elements {
     HAMTARGET_INLINE static __m512 load(const std::uint8_t* row, std::size_t d, __mmask16 there) {
         return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(there, row + d)));
@@ -233,12 +250,16 @@ constinit const NeighborKernel kVbmiNeighbors = {
     .products = {rank_by_avx512<Int8Elements, true, false>, rank_by_avx512<Uint8Elements, false, false>,
                  rank_by_avx512<Float16Elements, false, false>, rank_by_avx512<Float32Elements, false, false>},
     .centre_scores = centre_scores_by_vnni,
+    .bound_of_scores = bound_of_scores_by_loops,
     .at_most = at_most_by_avx512,
-    .count_scores = count_by_loops<float>,
-    .count_sums = count_by_loops<std::int32_t>,
+    .bound_of_sums = bound_of_sums_by_loops,
+    .keep_sums = keep_sums_by_avx512,
+    .dot = dot,
     .nearest = nearest_by_loops,
     .sketch = sketch_by_loops,
-    .part_products = part_products_by_loops};
+    .part_products = part_products_by_loops,
+    .widest = widest_by_loops,
+    .quantise = quantise_by_loops};
 
 }  // namespace hamtarget
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "../../kernels/inline.hpp"
 
 namespace hamtarget {
 
@@ -100,19 +103,27 @@ void Cells::rough_scores(const NeighborKernel& kernel, const float* queries, std
     std::vector<Int8Query> rough(n_queries);
     for (std::size_t q = 0; q < n_queries; ++q) {
         const float* query = queries + q * n_dims_;
-        const auto [low, high] = std::minmax_element(query, query + n_dims_);
-        const float step = *high > *low && *high - *low < kInfinity ? (*high - *low) / 255 : 1;
+        float low = query[0], high = query[0];
+        for (std::size_t d = 1; d < n_dims_; ++d) {
+            low = query[d] < low ? query[d] : low;
+            high = high < query[d] ? query[d] : high;
+        }
+        const float step = high > low && high - low < kInfinity ? (high - low) / 255 : 1;
         std::uint8_t* own = elements.data() + q * n_fours_ * 4;
-        for (std::size_t d = 0; d < n_dims_; ++d)
-            own[d] = static_cast<std::uint8_t>(std::clamp((query[d] - *low) / step + 0.5f, 0.0f, 255.0f));
-        rough[q] = {own, step * scale_, *low};
+        const float per_step = 1 / step;
+        for (std::size_t d = 0; d < n_dims_; ++d) {
+            // At most 255.5 by rounding, or more if numbers overflow; nothing for NaN.
+            const float scaled = (query[d] - low) * per_step + 0.5f;
+            own[d] = static_cast<std::uint8_t>(static_cast<int>(scaled < 255 ? (scaled > 0 ? scaled : 0) : 255));
+        }
+        rough[q] = {own, step * scale_, low};
     }
     const Int8Centres centres{elements_.data(), norms_.data(), sums_.data(), n_blocks_, n_fours_};
     kernel.centre_scores(centres, rough.data(), n_queries, scores);
 }
 
-float Cells::score(const float* query, std::size_t cell) const {
-    return ordered(biases_[cell] - product(query, centre(cell), n_dims_));
+float Cells::score(const NeighborKernel& kernel, const float* query, std::size_t cell) const {
+    return ordered(biases_[cell] - kernel.dot(query, centre(cell), n_dims_));
 }
 
 void Cells::choose(const NeighborKernel& kernel, const float* query, const float* rough_scores, std::size_t count,
@@ -121,20 +132,7 @@ void Cells::choose(const NeighborKernel& kernel, const float* query, const float
     std::size_t n_found = n_cells_;
     if (count < n_cells_) {
         // Somewhat more than asked for is as good as the exact number, which takes longer to find.
-        const std::size_t enough = count + count / 8;
-        float low = kInfinity, high = -kInfinity;
-        for (std::size_t c = 0; c < n_cells_; ++c) {
-            low = std::min(low, rough_scores[c]);
-            high = std::max(high, rough_scores[c]);
-        }
-        for (int step = 0; step < 40; ++step) {
-            // The best cells are few, and far from the mean.
-            const float middle = step < 3 ? low + (high - low) / 4 : low + (high - low) / 2;
-            if (!(middle > low && middle < high)) break;
-            const std::size_t below = kernel.count_scores(rough_scores, n_cells_, middle);
-            (below < count ? low : high) = middle;
-            if (below >= count && below <= enough) break;
-        }
+        const float high = kernel.bound_of_scores(rough_scores, n_blocks_, count);
         n_found = kernel.at_most(rough_scores, n_cells_, high, room.data());
     } else {
         for (std::size_t c = 0; c < n_cells_; ++c) room[c] = static_cast<std::uint32_t>(c);
@@ -144,9 +142,11 @@ void Cells::choose(const NeighborKernel& kernel, const float* query, const float
         for (std::size_t c = 0; c < n_cells_; ++c) room[c] = static_cast<std::uint32_t>(c);
         n_found = n_cells_;
     }
+    // Centres of neighbouring cells lie apart in memory.
+    for (std::size_t i = 0; i < n_found; ++i) prefetch_bytes(centre(room[i]), n_dims_ * sizeof(float));
     const auto begin = static_cast<std::ptrdiff_t>(chosen.size());
     for (std::size_t i = 0; i < n_found; ++i)
-        chosen.push_back({static_cast<std::int32_t>(room[i]), score(query, room[i])});
+        chosen.push_back({static_cast<std::int32_t>(room[i]), score(kernel, query, room[i])});
     std::sort(chosen.begin() + begin, chosen.end(), [](const VisitedCell& left, const VisitedCell& right) {
         return left.score != right.score ? left.score < right.score : left.cell < right.cell;
     });

@@ -51,7 +51,7 @@ class Cells {
     void choose(const NeighborKernel& kernel, const float* query, const float* rough_scores, std::size_t count,
                 std::vector<std::uint32_t>& room, std::vector<VisitedCell>& chosen) const;
 
-    float score(const float* query, std::size_t cell) const;
+    float score(const NeighborKernel& kernel, const float* query, std::size_t cell) const;
 
   private:
     std::size_t n_cells_, n_dims_, n_blocks_, n_fours_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "../errors.hpp"
+#include "../../kernels/inline.hpp"
 #include "in_threads.hpp"
 #include "reservoir.hpp"
 
@@ -16,8 +17,6 @@ namespace hamtarget {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// Queries whose cells are chosen at a time.
-constexpr std::size_t kChunk = 64;
 // Rows that are read between two looks at the bound.
 constexpr std::size_t kScannedRows = 256;
 // Rows that are compared between two looks at the clock.
@@ -48,7 +47,7 @@ class NeighborSearcher {
           parts_(parts),
           request_(request),
           work_(request.limits),
-          query_(shape_.sketcher.padded_dims()) {
+          padded_(shape_.sketcher.padded_dims()) {
         std::size_t n_rows = 0, n_live = 0;
         for (const NeighborPart& part : parts) {
             first_places_.push_back(n_rows);
@@ -63,18 +62,55 @@ class NeighborSearcher {
     }
 
     void run(std::size_t first, std::size_t last, Neighbors& result) {
-        const std::size_t n_dims = shape_.n_dims();
-        rotated_.resize((last - first) * n_dims);
-        core_.rotate(request_.queries + first * n_dims, last - first, rotated_.data());
-        if (!request_.cells) {
-            rough_scores_.resize((last - first) * shape_.cells.n_scores());
-            shape_.cells.rough_scores(kernel_, rotated_.data(), last - first, rough_scores_.data());
+        const std::size_t n_dims = shape_.n_dims(), count = last - first;
+        rotated_.resize(count * n_dims);
+        core_.rotate(request_.queries + first * n_dims, count, rotated_.data());
+        if (queries_.size() < count) queries_.resize(count);
+        early_.clear();
+        late_.clear();
+        for (std::size_t q = 0; q < count; ++q) prepare(q, first, count);
+        // A query's first cells bring the bound down, so that few rows of the others are kept.
+        read_cells(early_, count);
+        read_cells(late_, count);
+        for (std::size_t q = 0; q < count; ++q) queries_[q].reservoir.shrink(kernel_);
+        for (std::size_t q = 0; q < count; ++q) {
+            if (q + 1 < count) fetch_vectors(queries_[q + 1].reservoir);
+            const std::size_t at = first + q;
+            result.costs[2 * at] = static_cast<std::int64_t>(queries_[q].n_read);
+            result.costs[2 * at + 1] = static_cast<std::int64_t>(queries_[q].reservoir.size());
+            rank(queries_[q].reservoir, request_.queries + at * n_dims, result.ids.data() + at * request_.k,
+                 result.distances.data() + at * request_.k);
         }
-        for (std::size_t q = first; q < last; ++q) search_one(q, q - first, result);
         work_.settle();
     }
 
+    // Queries that are searched at a time: as many as find room in the cache, or in memory.
+    static std::size_t chunk(const NeighborRequest& request) {
+        constexpr std::size_t kMostQueries = 1024, kMostRows = 4 << 20;
+        return std::clamp<std::size_t>(kMostRows / std::max<std::size_t>(request.comparisons, 1), 1, kMostQueries);
+    }
+
   private:
+    // Queries whose rough scores of all cells are in the cache at the same time.
+    static constexpr std::size_t kScoredQueries = 24;
+    // With fewer queries, cells are read in the order of the queries.
+    static constexpr std::size_t kFewQueries = 16;
+
+    struct Query {
+        std::vector<QueryTables> tables;  // by part
+        Reservoir reservoir;
+        float scale = 1, best_score = 0;
+        std::size_t n_read = 0;
+    };
+
+    // A cell that one of the queries reads, or the first rows of it.
+    struct Visit {
+        std::uint32_t query;
+        std::int32_t cell;
+        float score;
+        std::size_t n_rows;
+    };
+
     std::size_t cell_rows(std::int32_t cell) const {
         std::size_t count = 0;
         for (const NeighborPart& part : parts_)
@@ -83,34 +119,40 @@ class NeighborSearcher {
         return count;
     }
 
-    // `at` is the place of the query in the chunk.
-    void search_one(std::size_t q, std::size_t at, Neighbors& result) {
-        const float* rotated = rotated_.data() + at * shape_.n_dims();
-        std::copy_n(rotated, shape_.n_dims(), query_.begin());
-        choose_cells(q, at);
-        work_.spend(shape_.cells.size());
-        scale_ = shape_.sketcher.fill(kernel_, query_.data(), bias_steps_.data(), bias_steps_.size(), room_, tables_);
-        reservoir_.reset(n_compared_);
-        std::size_t n_read = 0;
-        for (const VisitedCell& visited : visited_) {
-            if (n_read >= request_.budget) break;
-            n_read += scan_cell(visited, request_.budget - n_read);
+    // Choose the cells of query q of the chunk, and make its tables.
+    void prepare(std::size_t q, std::size_t first, std::size_t count) {
+        if (!request_.cells && q % kScoredQueries == 0) {
+            const std::size_t n_scored = std::min(kScoredQueries, count - q);
+            rough_scores_.resize(n_scored * shape_.cells.n_scores());
+            shape_.cells.rough_scores(kernel_, rotated_.data() + q * shape_.n_dims(), n_scored, rough_scores_.data());
         }
-        reservoir_.shrink(kernel_);
-        result.costs[2 * q] = static_cast<std::int64_t>(n_read);
-        result.costs[2 * q + 1] = static_cast<std::int64_t>(reservoir_.size());
-        rank(request_.queries + q * shape_.n_dims(), result.ids.data() + q * request_.k,
-             result.distances.data() + q * request_.k);
+        choose_cells(q, first);
+        work_.spend(shape_.cells.size());
+        Query& query = queries_[q];
+        std::copy_n(rotated_.data() + q * shape_.n_dims(), shape_.n_dims(), padded_.begin());
+        query.scale = shape_.sketcher.fill(kernel_, padded_.data(), bias_steps_.data(), bias_steps_.size(), room_,
+                                           query.tables);
+        query.reservoir.reset(n_compared_);
+        query.best_score = visited_.empty() ? 0 : visited_.front().score;
+        query.n_read = 0;
+        for (const VisitedCell& visited : visited_) {
+            const std::size_t n_rows = std::min(cell_rows(visited.cell), request_.budget - query.n_read);
+            auto& visits = query.n_read < 2 * n_compared_ ? early_ : late_;
+            if (n_rows) visits.push_back({static_cast<std::uint32_t>(q), visited.cell, visited.score, n_rows});
+            query.n_read += n_rows;
+            if (query.n_read >= request_.budget) break;
+        }
     }
 
     // Choose cells with as many rows as the budget allows.
-    void choose_cells(std::size_t q, std::size_t at) {
-        const float* query = rotated_.data() + at * shape_.n_dims();
+    void choose_cells(std::size_t q, std::size_t first) {
+        const float* query = rotated_.data() + q * shape_.n_dims();
         visited_.clear();
         if (request_.cells) {
             for (std::size_t i = 0; i < request_.n_cells; ++i) {
-                const std::int32_t cell = request_.cells[q * request_.n_cells + i];
-                if (cell >= 0) visited_.push_back({cell, shape_.cells.score(query, static_cast<std::size_t>(cell))});
+                const std::int32_t cell = request_.cells[(first + q) * request_.n_cells + i];
+                if (cell < 0) continue;
+                visited_.push_back({cell, shape_.cells.score(kernel_, query, static_cast<std::size_t>(cell))});
             }
             return;
         }
@@ -120,54 +162,90 @@ class NeighborSearcher {
         auto count = static_cast<std::size_t>(1.25 * share * static_cast<double>(n_cells)) + 2;
         for (;; count *= 2) {
             visited_.clear();
-            shape_.cells.choose(kernel_, query, rough_scores_.data() + at * shape_.cells.n_scores(), count, chosen_,
-                                visited_);
+            shape_.cells.choose(kernel_, query, rough_scores_.data() + q % kScoredQueries * shape_.cells.n_scores(),
+                                count, chosen_, visited_);
             std::size_t n_found = 0;
             for (const VisitedCell& visited : visited_) n_found += cell_rows(visited.cell);
             if (n_found >= std::min(request_.budget, n_rows_) || count >= n_cells) return;
         }
     }
 
-    // Read at most `most` rows of a cell; return how many there were.
-    std::size_t scan_cell(const VisitedCell& visited, std::size_t most) {
-        const auto cell = static_cast<std::size_t>(visited.cell);
-        std::size_t n_read = 0;
-        for (std::size_t p = 0; p < parts_.size() && n_read < most; ++p) {
+    // Read cells for all queries of the chunk, each cell for all of its queries while it is in the cache.
+    void read_cells(std::vector<Visit>& visits, std::size_t n_queries) {
+        if (n_queries >= kFewQueries) {
+            starts_.assign(shape_.cells.size() + 1, 0);
+            for (const Visit& visit : visits) ++starts_[static_cast<std::size_t>(visit.cell) + 1];
+            for (std::size_t cell = 0; cell < shape_.cells.size(); ++cell) starts_[cell + 1] += starts_[cell];
+            sorted_.resize(visits.size());
+            for (const Visit& visit : visits) sorted_[starts_[static_cast<std::size_t>(visit.cell)]++] = visit;
+            visits.swap(sorted_);
+        }
+        for (std::size_t i = 0; i < visits.size(); ++i) {
+            if (i + 1 < visits.size()) fetch_cell(visits[i + 1]);
+            read_cell(visits[i], queries_[visits[i].query]);
+        }
+    }
+
+    // Fetch a cell, and the tables of the query that reads it.
+    void fetch_cell(const Visit& visit) const {
+        for (const QueryTables& tables : queries_[visit.query].tables)
+            prefetch_bytes(tables.view().entries, tables.view().n_groups * kGroupTable);
+        for (const NeighborPart& part : parts_) {
+            const auto cell = static_cast<std::size_t>(visit.cell);
+            const std::size_t begin = part.rows->blocks[cell], end = part.rows->blocks[cell + 1];
+            if (begin == end) continue;
+            const std::size_t block_bytes = shape_.sketcher.layout().block_bytes();
+            prefetch_bytes(part.rows->sketches.data() + begin * block_bytes, (end - begin) * block_bytes);
+        }
+    }
+
+    void read_cell(const Visit& visit, Query& query) {
+        const auto cell = static_cast<std::size_t>(visit.cell);
+        Reservoir& reservoir = query.reservoir;
+        std::size_t n_left = visit.n_rows;
+        for (std::size_t p = 0; p < parts_.size() && n_left; ++p) {
             const Generation& rows = *parts_[p].rows;
             const std::size_t begin = rows.offsets[cell];
-            const std::size_t count = std::min<std::size_t>(rows.offsets[cell + 1] - begin, most - n_read);
-            n_read += count;
+            const std::size_t count = std::min<std::size_t>(rows.offsets[cell + 1] - begin, n_left);
+            n_left -= count;
             // Scores count from that of the best cell on, so that they are small.
-            float bias = visited.score - visited_.front().score;
+            float bias = visit.score - query.best_score;
             if (!rows.cell_biases.empty()) bias += rows.cell_biases[cell];
-            const std::int32_t offset = rounded(bias * scale_);
+            const std::int32_t offset = rounded(bias * query.scale);
             const std::size_t block_bytes = shape_.sketcher.layout().block_bytes();
             const std::uint8_t* sketches = rows.sketches.data() + rows.blocks[cell] * block_bytes;
             for (std::size_t first = 0; first < count; first += kScannedRows) {
                 const std::size_t n_scanned = std::min(kScannedRows, count - first);
                 work_.read_rows(n_scanned);
-                const std::int64_t bound = std::int64_t{reservoir_.bound()} - offset;
+                const std::int64_t bound = std::int64_t{reservoir.bound()} - offset;
                 if (bound < 0) continue;
                 const std::size_t n_found = kernel_.scan(
-                    sketches + first / kSketchBlockRows * block_bytes, n_scanned, tables_[p].view(),
+                    sketches + first / kSketchBlockRows * block_bytes, n_scanned, query.tables[p].view(),
                     static_cast<std::int32_t>(std::min<std::int64_t>(bound, std::numeric_limits<std::int32_t>::max())),
                     sums_, found_);
-                reservoir_.expect(n_found);
+                reservoir.expect(n_found);
                 const DeletedRows& deleted = parts_[p].deleted;
                 for (std::size_t i = 0; i < n_found; ++i) {
                     const std::size_t row = begin + first + found_[i];
                     if (deleted.count && deleted.has(row)) continue;
-                    reservoir_.push(sums_[i] + offset, static_cast<std::uint32_t>(first_places_[p] + row));
+                    reservoir.push(sums_[i] + offset, static_cast<std::uint32_t>(first_places_[p] + row));
                 }
-                reservoir_.settle(kernel_);
+                reservoir.settle(kernel_);
             }
         }
-        return n_read;
+    }
+
+    // Fetch the vectors of another query while one is ranked.
+    void fetch_vectors(const Reservoir& reservoir) const {
+        if (parts_.size() != 1 || reservoir.size() > kComparedRows) return;
+        const std::size_t n_bytes = shape_.vector_bytes();
+        for (std::size_t i = 0; i < reservoir.size(); ++i)
+            prefetch_bytes(parts_[0].rows->vectors.data() + reservoir.places()[i] * n_bytes, n_bytes);
     }
 
     // Compare the vectors of all rows in the reservoir, and write the nearest.
-    void rank(const float* query, std::int64_t* ids, float* distances) {
-        const std::size_t count = reservoir_.size();
+    void rank(const Reservoir& reservoir, const float* query, std::int64_t* ids, float* distances) {
+        const std::size_t count = reservoir.size();
         numbers_.resize(count);
         orders_.resize(count);
         std::size_t done = 0;
@@ -177,8 +255,8 @@ class NeighborSearcher {
             const Generation& rows = *parts_[p].rows;
             rows_.clear();
             for (std::size_t i = 0; i < count; ++i) {
-                const std::size_t row = reservoir_.places()[i] - first_places_[p];
-                if (reservoir_.places()[i] < first_places_[p] || row >= rows.n_rows) continue;
+                const std::size_t row = reservoir.places()[i] - first_places_[p];
+                if (reservoir.places()[i] < first_places_[p] || row >= rows.n_rows) continue;
                 rows_.push_back(static_cast<std::uint32_t>(row));
                 places_.push_back({static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(row)});
             }
@@ -203,7 +281,7 @@ class NeighborSearcher {
         const std::size_t n_wanted = std::min(request_.k, count);
         nearest_.clear();
         if (n_wanted) {
-            const std::int32_t bound = bound_of_smallest(kernel_, orders_.data(), count, n_wanted);
+            const std::int32_t bound = kernel_.bound_of_sums(orders_.data(), count, n_wanted);
             for (std::size_t i = 0; i < count; ++i)
                 if (orders_[i] <= bound)
                     nearest_.push_back({numbers_[i], parts_[places_[i].part].rows->ids[places_[i].row]});
@@ -241,13 +319,12 @@ class NeighborSearcher {
 
     // Of a chunk of queries.
     std::vector<float> rotated_, rough_scores_;
+    std::vector<Query> queries_;
+    std::vector<Visit> early_, late_;
 
     // Of the query at hand.
-    std::vector<float> query_;  // filled up with zeros
+    std::vector<float> padded_;  // filled up with zeros
     std::vector<VisitedCell> visited_;
-    float scale_ = 1;
-    std::vector<QueryTables> tables_;  // by part
-    Reservoir reservoir_;
     std::vector<Near> nearest_;
 
     // Room.
@@ -255,6 +332,8 @@ class NeighborSearcher {
     std::vector<std::uint32_t> chosen_, rows_;
     std::vector<Place> places_;
     std::vector<std::int32_t> orders_;
+    std::vector<std::uint32_t> starts_;
+    std::vector<Visit> sorted_;
     std::int32_t sums_[kScannedRows + kSketchBlockRows];
     std::uint32_t found_[kScannedRows + kSketchBlockRows];
 };
@@ -275,7 +354,8 @@ Neighbors search(const NeighborCore& core, const NeighborRequest& request, std::
     result.ids.resize(request.n_queries * request.k);
     result.distances.resize(request.n_queries * request.k);
     result.costs.resize(request.n_queries * 2);
-    const std::size_t piece = std::clamp<std::size_t>(request.n_queries / std::max<std::size_t>(n_threads, 1), 1, kChunk);
+    const std::size_t piece = std::clamp<std::size_t>(request.n_queries / std::max<std::size_t>(n_threads, 1), 1,
+                                                      NeighborSearcher::chunk(request));
     in_threads(request.n_queries, piece, n_threads, [&] {
         return [searcher = std::make_unique<NeighborSearcher>(core, *parts, request), &result](
                    std::size_t first, std::size_t last) { searcher->run(first, last, result); };

@@ -11,24 +11,6 @@
 
 namespace hamtarget {
 
-// Return a number that at least `count` of the numbers do not exceed; more than `count` only if several are equal to it.
-inline std::int32_t bound_of_smallest(const NeighborKernel& kernel, const std::int32_t* numbers, std::size_t n,
-                                      std::size_t count) {
-    std::int64_t low = std::numeric_limits<std::int32_t>::max(), high = std::numeric_limits<std::int32_t>::min();
-    for (std::size_t i = 0; i < n; ++i) {
-        low = std::min<std::int64_t>(low, numbers[i]);
-        high = std::max<std::int64_t>(high, numbers[i]);
-    }
-    --low;
-    while (high - low > 1) {
-        const std::int64_t middle = low + (high - low) / 2;
-        const std::size_t below = kernel.count_sums(numbers, n, static_cast<std::int32_t>(middle));
-        if (below == count) return static_cast<std::int32_t>(middle);
-        (below < count ? low : high) = middle;
-    }
-    return static_cast<std::int32_t>(high);
-}
-
 // Keeps the `most` smallest of what it is given, by score, then by place. It is given more than that, and drops the rest
 // now and then; the result does not depend on the order.
 class Reservoir {
@@ -65,21 +47,20 @@ class Reservoir {
     // Drop all but the smallest.
     void shrink(const NeighborKernel& kernel) {
         if (size_ <= most_) return;
-        bound_ = bound_of_smallest(kernel, scores_.data(), size_, most_);
-        ties_.clear();
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i < size_; ++i) {
-            if (scores_[i] > bound_) continue;
-            if (scores_[i] == bound_) ties_.push_back(places_[i]);
-            scores_[kept] = scores_[i];
-            places_[kept++] = places_[i];
+        if (most_ == 0) {
+            size_ = 0;
+            return;
         }
-        size_ = kept;
+        bound_ = kernel.bound_of_sums(scores_.data(), size_, most_);
+        size_ = kernel.keep_sums(scores_.data(), places_.data(), size_, bound_);
         if (size_ <= most_) return;
+        ties_.clear();
+        for (std::size_t i = 0; i < size_; ++i)
+            if (scores_[i] == bound_) ties_.push_back(places_[i]);
         const std::size_t kept_ties = ties_.size() - (size_ - most_);
         std::nth_element(ties_.begin(), ties_.begin() + static_cast<std::ptrdiff_t>(kept_ties), ties_.end());
         const std::uint32_t first_dropped = ties_[kept_ties];
-        kept = 0;
+        std::size_t kept = 0;
         for (std::size_t i = 0; i < size_; ++i) {
             if (scores_[i] == bound_ && places_[i] >= first_dropped) continue;
             scores_[kept] = scores_[i];

@@ -41,14 +41,7 @@ float Sketcher::fill(const NeighborKernel& kernel, const float* padded_query, co
     const std::size_t n_parts = layout_.n_parts, n_groups = layout_.n_groups();
     room.resize(n_parts * kPartEntries);
     kernel.part_products(padded_query, n_parts, part_dims_, entries_.data(), room.data());
-    float widest = 0;
-    for (std::size_t part = 0; part < n_parts; ++part) {
-        float* products = room.data() + part * kPartEntries;
-        const float most = *std::max_element(products, products + kPartEntries);
-        // A large product makes a small score.
-        for (std::size_t entry = 0; entry < kPartEntries; ++entry) products[entry] = most - products[entry];
-        widest = std::max(widest, *std::max_element(products, products + kPartEntries));
-    }
+    const float widest = kernel.widest(room.data(), n_parts);
     float widest_step = 0;
     for (std::size_t i = 0; i < n_steps; ++i) widest_step = std::max(widest_step, bias_steps[i]);
     float scale = kMostEntry / widest;
@@ -63,9 +56,11 @@ float Sketcher::fill(const NeighborKernel& kernel, const float* padded_query, co
         if (i > 0) {
             tables[i] = tables[0];
         } else {
-            entries.assign(n_groups * kGroupTable, 0);
-            weights.assign(n_groups * kGroupParts, 1);
-            for (std::size_t at = 0; at < n_parts * kPartEntries; ++at) entries[at] = entry_of(room[at] * scale);
+            // What fills up the last group stays 0.
+            entries.resize(n_groups * kGroupTable);
+            weights.resize(n_groups * kGroupParts, 1);
+            // A large product makes a small score.
+            kernel.quantise(room.data(), n_parts, scale, entries.data());
         }
         if (!layout_.has_bias) continue;
         for (std::size_t high = 0; high < 2; ++high) {

@@ -104,7 +104,8 @@ def test_search_finds_what_its_twin_finds(kernel: str, metric: str, part_dims: i
     assert (costs == [400, 60]).all()
     shared = 0
     for query, found in zip(queries, ids, strict=True):
-        assert set(found) <= set(twin.candidates(query, 400))
+        # Cells are chosen by 8-bit scores: the last one may be another than the twin's.
+        assert set(found) <= set(twin.candidates(query, 400 + np.bincount(twin.cells).max()))
         shared += len(set(found) & set(twin.search(query, 10, 400, 60)))
     # Tables of 8 bits choose a few other rows than floats do, the more so the more rows have nearly equal sketches.
     assert shared >= (0.95 if part_dims < 8 else 0.9) * ids.size
@@ -261,7 +262,7 @@ def test_wrong_arguments_are_named() -> None:
         ((4, "l2", "int8", centres, codebooks, np.zeros((3, 3), np.float32)), "rotation has 9 elements"),
     ):
         with pytest.raises(InputError, match=text):
-            NeighborCore(*arguments)  # type: ignore[arg-type]
+            NeighborCore(*arguments)
 
 
 def test_limits_end_a_search() -> None:
