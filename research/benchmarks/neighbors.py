@@ -1,0 +1,326 @@
+"""Measure the search for nearest neighbours against other libraries: recall, speed, memory, time to build.
+
+    make bench-neighbors
+    python -m research.benchmarks.neighbors sift words --cache ~/peers --words words.npy --quick
+
+Every index is searched by a process of its own, on one thread, with the same queries in one batch. What a library does
+to a query first is timed, too. Processes take turns, so that a slow moment of the machine does not hit one library
+alone; the median of the rounds counts. Results go to OUT/SET.json, with a table on the terminal and OUT/neighbors.png.
+
+Building the indexes of a million rows takes half an hour. They are kept in the cache, named by set, arguments and
+version. What OUT/SET.json holds already, measured with the same versions, queries and rounds, is not measured again, so
+that an interrupted run goes on where it stopped; --again measures anew. --quick measures the settings that
+`neighbors_choice` chose from a wide exploration, and builds only the indexes that they need. Sets and libraries that
+are not there are named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hamtarget.errors import FileError
+from hamtarget.evaluation.provenance import provenance, write_json
+from research.benchmarks.neighbors_plot import draw
+from research.benchmarks.neighbors_results import read_result
+from research.benchmarks.neighbors_table import table
+from research.benchmarks.neighbors_worker import shape_of
+from research.benchmarks.search_sets import data_folder
+from research.datasets.neighbor_sets import SET_NAMES, NeighborSet, Sources, prepared_set
+from research.peers.libraries import LIBRARIES, OURS, library_of
+from research.peers.library import Library, Plan
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbors"
+# A process that takes longer hangs.
+_MOST_SECONDS = 3600
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a run measures, and where it keeps things.
+
+    Attributes:
+        cache: folder of prepared sets and built indexes.
+        libraries: the libraries to measure.
+        rounds: timings of each setting.
+        queries: number of queries, at most.
+        indexes: text that names of indexes contain, of those that are measured.
+        chosen: folder of chosen settings; None: the whole grid.
+        again: True if what is measured already is measured anew.
+        threads: threads that indexes are built with.
+    """
+
+    cache: Path
+    libraries: tuple[Library, ...]
+    rounds: int = 3
+    queries: int = 10_000
+    indexes: str = ""
+    chosen: Path | None = None
+    again: bool = False
+    threads: int = 1
+
+
+def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dict[str, Any]:
+    """Measure all libraries on a set; write the result file after every index, and return the result."""
+    n_queries = min(bench.queries, len(vectors.queries))
+    result = _started(vectors, bench, path, n_queries)
+    jobs = []
+    for library in bench.libraries:
+        if library.version() is None:
+            say(f"{vectors.name}: {library.name} is MISSING (package {library.package})")
+            result["missing"].append(library.name)
+            continue
+        for plan in _plans(library, vectors, bench):
+            entry = _entry(result, library, plan)
+            if not _is_done(entry, plan, bench.rounds):
+                jobs.append((library, plan, entry))
+    for library, plan, entry in jobs:
+        _build(vectors, bench, library, plan, entry, say)
+    for turn in range(bench.rounds):
+        for library, plan, entry in jobs:
+            if "build_seconds" in entry:
+                _measure(vectors, bench, library, plan, entry, n_queries, turn, say)
+                result["indexes"] = [each for each in result["indexes"] if each is not entry] + [entry]
+                _write(path, result)
+    result["failed"] = [
+        f"{entry['library']} {entry['label']}" for _, _, entry in jobs if "build_seconds" not in entry
+    ]
+    _write(path, result)
+    return result
+
+
+def _started(vectors: NeighborSet, bench: Bench, path: Path, n_queries: int) -> dict[str, Any]:
+    """Return the result so far: what the file holds of other libraries, or of an interrupted run."""
+    shape = shape_of(vectors)
+    setting = {
+        "set": vectors.name,
+        "metric": shape.metric,
+        "n_rows": shape.n_rows,
+        "n_dims": shape.n_dims,
+        "dtype": shape.dtype,
+        "n_queries": n_queries,
+        "threads": 1,
+    }
+    kept: list[dict[str, Any]] = []
+    try:
+        before = read_result(path)
+    except FileError:
+        before = None
+    if before is not None and before["setting"] == setting:
+        measured = {library.name: library.version() for library in bench.libraries}
+        for index in before["indexes"]:
+            name = index["library"]
+            if name not in measured or (not bench.again and index["version"] == measured[name]):
+                kept.append(index)
+    return {"provenance": provenance(seed=0), "setting": setting, "missing": [], "failed": [], "indexes": kept}
+
+
+def _plans(library: Library, vectors: NeighborSet, bench: Bench) -> list[Plan]:
+    plans = [plan for plan in library.plans(shape_of(vectors)) if bench.indexes in plan.label]
+    path = None if bench.chosen is None else bench.chosen / f"{vectors.name}.json"
+    if path is None or not path.exists():
+        return plans
+    chosen = {
+        (entry["library"], entry["label"]): {int(k): choices for k, choices in entry["settings"].items()}
+        for entry in json.loads(path.read_text())["chosen"]
+    }
+    if not any(name == library.name for name, _ in chosen):
+        return plans
+    return [
+        replace(plan, settings=chosen[library.name, plan.label])
+        for plan in plans
+        if (library.name, plan.label) in chosen
+    ]
+
+
+def _entry(result: dict[str, Any], library: Library, plan: Plan) -> dict[str, Any]:
+    for entry in result["indexes"]:
+        if (entry["library"], entry["label"]) == (library.name, plan.label) and entry["arguments"] == plan.arguments:
+            found: dict[str, Any] = entry
+            return found
+    return {
+        "library": library.name,
+        "version": library.version(),
+        "label": plan.label,
+        "arguments": dict(plan.arguments),
+        "rows": [],
+    }
+
+
+def _is_done(entry: Mapping[str, Any], plan: Plan, rounds: int) -> bool:
+    rows = {(row["k"], json.dumps(row["setting"], sort_keys=True)): len(row["seconds"]) for row in entry["rows"]}
+    return all(
+        rows.get((k, json.dumps(dict(setting), sort_keys=True)), 0) >= rounds
+        for k, settings in plan.settings.items()
+        for setting in settings
+    )
+
+
+def _folder(vectors: NeighborSet, bench: Bench, library: Library, plan: Plan) -> Path:
+    key = f"{plan.key()} {library.version()} {shape_of(vectors)}"
+    name = f"{library.name.lower()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return bench.cache / "indexes" / vectors.name / name
+
+
+def _build(
+    vectors: NeighborSet, bench: Bench, library: Library, plan: Plan, entry: dict[str, Any], say: Say
+) -> None:
+    """Build an index, unless the cache has it, and note what that took."""
+    folder = _folder(vectors, bench, library, plan)
+    built = folder / "built.json"
+    if not built.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        say(f"{vectors.name}: building {library.name} {plan.label} ...")
+        facts = _ask("build", vectors, bench, library, plan, 0, say)
+        if facts is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        write_json(built, facts)
+        say(f"{vectors.name}: built in {facts['build_seconds']:.0f} s, {facts['bytes_per_row']:.0f} bytes a row")
+    entry.update(json.loads(built.read_text()))
+
+
+def _measure(
+    vectors: NeighborSet,
+    bench: Bench,
+    library: Library,
+    plan: Plan,
+    entry: dict[str, Any],
+    n_queries: int,
+    turn: int,
+    say: Say,
+) -> None:
+    """Time all settings of an index once, and add the times to its entry."""
+    rows = {(row["k"], json.dumps(row["setting"], sort_keys=True)): row for row in entry["rows"]}
+    start = time.perf_counter()
+    answer = _ask("measure", vectors, bench, library, plan, n_queries, say)
+    if answer is None:
+        return
+    entry["resident_bytes_per_row"] = answer["resident_bytes_per_row"]
+    for record in answer["records"]:
+        key = (record["k"], json.dumps(record["setting"], sort_keys=True))
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = {**record, "seconds": [], "cpu_seconds": []}
+            entry["rows"].append(row)
+        if len(row["seconds"]) < bench.rounds:
+            row["seconds"].append(record["seconds"])
+            row["cpu_seconds"].append(record["cpu_seconds"])
+    say(
+        f"{vectors.name}: round {turn + 1} of {bench.rounds}, {library.name} {plan.label}: "
+        f"{len(answer['records'])} settings in {time.perf_counter() - start:.0f} s"
+    )
+
+
+def _ask(
+    task: str, vectors: NeighborSet, bench: Bench, library: Library, plan: Plan, n_queries: int, say: Say
+) -> dict[str, Any] | None:
+    """Let a process of its own build or measure; return its answer, or None if it failed, which is said."""
+    request = {
+        "task": task,
+        "cache": str(bench.cache),
+        "folder": str(_folder(vectors, bench, library, plan)),
+        "set": vectors.name,
+        "library": library.name,
+        "label": plan.label,
+        "arguments": dict(plan.arguments),
+        "settings": {str(k): list(settings) for k, settings in plan.settings.items()},
+        "threads": bench.threads,
+        "queries": n_queries,
+    }
+    threads = str(bench.threads if task == "build" else 1)
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with tempfile.TemporaryDirectory() as scratch:
+        asked, answered = Path(scratch) / "request.json", Path(scratch) / "answer.json"
+        asked.write_text(json.dumps(request))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "research.benchmarks.neighbors_worker", str(asked), str(answered)],
+                cwd=Path(__file__).resolve().parents[2],
+                env=environment,
+                capture_output=True,
+                timeout=_MOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            say(f"{vectors.name}: {library.name} {plan.label} FAILED to {task}: no answer in {_MOST_SECONDS} s")
+            return None
+        if done.returncode != 0 or not answered.exists():
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+            say(f"{vectors.name}: {library.name} {plan.label} FAILED to {task}: {last[0][:300]}")
+            return None
+        answer: dict[str, Any] = json.loads(answered.read_text())
+        return answer
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    for index in result["indexes"]:
+        index["rows"].sort(key=lambda row: (row["k"], json.dumps(row["setting"], sort_keys=True)))
+    result["indexes"].sort(key=lambda index: (index["library"] != OURS, index["library"].lower(), index["label"]))
+    write_json(path, result)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the sets that are named, report progress, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", default=[], help=f"sets: {', '.join(SET_NAMES)} (default: all)")
+    parser.add_argument("--cache", type=Path, required=True, help="folder for prepared sets and built indexes")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--data", type=Path, default=data_folder(), help="folder of data: sift1m, fashion-mnist")
+    parser.add_argument("--words", type=Path, help="word vectors, a .npy file")
+    parser.add_argument("--photos", type=Path, help="folder of photos")
+    parser.add_argument("--only", nargs="+", default=list(LIBRARIES), metavar="LIBRARY", help="only these libraries")
+    parser.add_argument("--indexes", default="", metavar="TEXT", help="only indexes whose name contains this")
+    parser.add_argument("--quick", action="store_true", help="only settings that an exploration found good")
+    parser.add_argument("--again", action="store_true", help="measure anew what the result file holds already")
+    parser.add_argument("--rounds", type=int, default=3, help="timings; the median counts (default: %(default)s)")
+    parser.add_argument("--queries", type=int, default=10_000, help="queries at most (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads for building alone")
+    options = parser.parse_args(arguments)
+
+    start = time.perf_counter()
+
+    def say(line: str) -> None:
+        print(f"[{time.perf_counter() - start:6.0f} s] {line}", file=sys.stderr, flush=True)
+
+    bench = Bench(
+        options.cache.resolve(),
+        tuple(library_of(name) for name in options.only),
+        rounds=options.rounds,
+        queries=options.queries,
+        indexes=options.indexes,
+        chosen=RESULTS / "chosen" if options.quick else None,
+        again=options.again,
+        threads=options.threads,
+    )
+    sources = Sources(options.data, options.words, options.photos)
+    say(f"load of the machine: {os.getloadavg()[0]:.1f}")
+    for name in options.sets or SET_NAMES:
+        try:
+            vectors = prepared_set(name, bench.cache, sources)
+        except FileError as error:
+            say(f"{name}: the set is ABSENT, and left out: {error}")
+            continue
+        print(table(measure_set(vectors, bench, options.out / f"{name}.json", say)), flush=True)
+    files = [path for path in (options.out / f"{name}.json" for name in SET_NAMES) if path.exists()]
+    if files:
+        draw([read_result(path) for path in files], options.out / "neighbors.png")
+
+
+if __name__ == "__main__":
+    main()
