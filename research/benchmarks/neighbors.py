@@ -1,17 +1,18 @@
 """Measure the search for nearest neighbours against other libraries: recall, speed, memory, time to build.
 
     make bench-neighbors
-    python -m research.benchmarks.neighbors sift words --cache ~/peers --words words.npy --quick
+    python -m research.benchmarks.neighbors sift words --cache ~/peers --words words.npy
 
 Every index is searched by a process of its own, on one thread, with the same queries in one batch. What a library does
 to a query first is timed, too. Processes take turns, so that a slow moment of the machine does not hit one library
 alone; the median of the rounds counts. Results go to OUT/SET.json, with a table on the terminal and OUT/neighbors.png.
 
-Building the indexes of a million rows takes half an hour. They are kept in the cache, named by set, arguments and
-version. What OUT/SET.json holds already, measured with the same versions, queries and rounds, is not measured again, so
-that an interrupted run goes on where it stopped; --again measures anew. --quick measures the settings that
-`neighbors_choice` chose from a wide exploration, and builds only the indexes that they need. Sets and libraries that
-are not there are named and left out.
+First a wide grid of settings is explored, once and with few queries; then those near the targets, of every library,
+are timed in rounds (--whole-grid: all of them). Building all indexes of a million rows takes an hour on two cores:
+--build-only does it beforehand. Indexes and explorations are kept in the cache, named by set, arguments and version.
+What OUT/SET.json holds already, measured with the same versions, queries and rounds, is not measured again, so that an
+interrupted run goes on where it stopped; --again measures anew. Sets and libraries that are not there are named and
+left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any
 
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.benchmarks.neighbors_choice import chosen_settings
 from research.benchmarks.neighbors_plot import draw
 from research.benchmarks.neighbors_results import read_result
 from research.benchmarks.neighbors_table import table
@@ -44,6 +46,9 @@ from research.peers.library import Library, Plan
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbors"
 # A process that takes longer hangs.
 _MOST_SECONDS = 3600
+# Searches that take less are repeated within a round.
+_LEAST_SECONDS = 0.3
+_EXPLORING_QUERIES = 500
 
 Say = Callable[[str], None]
 
@@ -58,7 +63,8 @@ class Bench:
         rounds: timings of each setting.
         queries: number of queries, at most.
         indexes: text that names of indexes contain, of those that are measured.
-        chosen: folder of chosen settings; None: the whole grid.
+        whole_grid: True if all settings are timed in rounds, not only the best of an exploration.
+        build_only: True if indexes are built, and nothing is measured.
         again: True if what is measured already is measured anew.
         threads: threads that indexes are built with.
     """
@@ -68,9 +74,29 @@ class Bench:
     rounds: int = 3
     queries: int = 10_000
     indexes: str = ""
-    chosen: Path | None = None
+    whole_grid: bool = False
+    build_only: bool = False
     again: bool = False
     threads: int = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """An index to measure, and its entry in the result."""
+
+    library: Library
+    plan: Plan
+    entry: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Name of the library and the index."""
+        return f"{self.library.name} {self.plan.label}"
+
+    @property
+    def is_built(self) -> bool:
+        """True if the index is in the cache."""
+        return "build_seconds" in self.entry
 
 
 def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dict[str, Any]:
@@ -83,21 +109,24 @@ def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dic
             say(f"{vectors.name}: {library.name} is MISSING (package {library.package})")
             result["missing"].append(library.name)
             continue
-        for plan in _plans(library, vectors, bench):
-            entry = _entry(result, library, plan)
-            if not _is_done(entry, plan, bench.rounds):
-                jobs.append((library, plan, entry))
-    for library, plan, entry in jobs:
-        _build(vectors, bench, library, plan, entry, say)
+        plans = [plan for plan in library.plans(shape_of(vectors)) if bench.indexes in plan.label]
+        jobs += [Job(library, plan, _entry(result, library, plan)) for plan in plans]
+    for job in jobs:
+        _build(vectors, bench, job, say)
+    result["failed"] = [job.name for job in jobs if not job.is_built]
+    if bench.build_only:
+        return result
+    jobs = [job for job in jobs if job.is_built]
+    if not bench.whole_grid:
+        jobs = _chosen(vectors, bench, jobs, say)
+    jobs = [job for job in jobs if not _is_done(job, bench.rounds)]
     for turn in range(bench.rounds):
-        for library, plan, entry in jobs:
-            if "build_seconds" in entry:
-                _measure(vectors, bench, library, plan, entry, n_queries, turn, say)
-                result["indexes"] = [each for each in result["indexes"] if each is not entry] + [entry]
-                _write(path, result)
-    result["failed"] = [
-        f"{entry['library']} {entry['label']}" for _, _, entry in jobs if "build_seconds" not in entry
-    ]
+        for job in jobs:
+            if not _measure(vectors, bench, job, n_queries, turn, say):
+                result["failed"] = sorted({*result["failed"], job.name})
+                continue
+            result["indexes"] = [each for each in result["indexes"] if each is not job.entry] + [job.entry]
+            _write(path, result)
     _write(path, result)
     return result
 
@@ -128,21 +157,26 @@ def _started(vectors: NeighborSet, bench: Bench, path: Path, n_queries: int) -> 
     return {"provenance": provenance(seed=0), "setting": setting, "missing": [], "failed": [], "indexes": kept}
 
 
-def _plans(library: Library, vectors: NeighborSet, bench: Bench) -> list[Plan]:
-    plans = [plan for plan in library.plans(shape_of(vectors)) if bench.indexes in plan.label]
-    path = None if bench.chosen is None else bench.chosen / f"{vectors.name}.json"
-    if path is None or not path.exists():
-        return plans
-    chosen = {
-        (entry["library"], entry["label"]): {int(k): choices for k, choices in entry["settings"].items()}
-        for entry in json.loads(path.read_text())["chosen"]
-    }
-    if not any(name == library.name for name, _ in chosen):
-        return plans
+def _chosen(vectors: NeighborSet, bench: Bench, jobs: Sequence[Job], say: Say) -> list[Job]:
+    """Return the jobs with only those settings that an exploration with few queries finds good."""
+    n_queries = min(_EXPLORING_QUERIES, len(vectors.queries))
+    indexes = []
+    for job in jobs:
+        explored = _folder(vectors, bench, job) / f"explored-{job.plan.grid_key()}.json"
+        if not explored.exists():
+            answer = _ask("measure", vectors, bench, job, n_queries, 0.0, say)
+            if answer is None:
+                continue
+            write_json(explored, answer)
+            say(f"{vectors.name}: explored {len(answer['records'])} settings of {job.name}")
+        rows = json.loads(explored.read_text())["records"]
+        rows = [{**row, "seconds": [row["seconds"]], "cpu_seconds": [row["cpu_seconds"]]} for row in rows]
+        indexes.append({**job.entry, "rows": rows})
+    chosen = chosen_settings({"setting": {"n_queries": n_queries}, "indexes": indexes})
     return [
-        replace(plan, settings=chosen[library.name, plan.label])
-        for plan in plans
-        if (library.name, plan.label) in chosen
+        replace(job, plan=replace(job.plan, settings=chosen[job.library.name, job.plan.label]))
+        for job in jobs
+        if (job.library.name, job.plan.label) in chosen
     ]
 
 
@@ -160,87 +194,81 @@ def _entry(result: dict[str, Any], library: Library, plan: Plan) -> dict[str, An
     }
 
 
-def _is_done(entry: Mapping[str, Any], plan: Plan, rounds: int) -> bool:
-    rows = {(row["k"], json.dumps(row["setting"], sort_keys=True)): len(row["seconds"]) for row in entry["rows"]}
+def _is_done(job: Job, rounds: int) -> bool:
+    timed = {_key(row): len(row["seconds"]) for row in job.entry["rows"]}
     return all(
-        rows.get((k, json.dumps(dict(setting), sort_keys=True)), 0) >= rounds
-        for k, settings in plan.settings.items()
+        timed.get(_key({"k": k, "setting": setting}), 0) >= rounds
+        for k, settings in job.plan.settings.items()
         for setting in settings
     )
 
 
-def _folder(vectors: NeighborSet, bench: Bench, library: Library, plan: Plan) -> Path:
-    key = f"{plan.key()} {library.version()} {shape_of(vectors)}"
-    name = f"{library.name.lower()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+def _key(row: Mapping[str, Any]) -> tuple[int, str]:
+    return row["k"], json.dumps(dict(row["setting"]), sort_keys=True)
+
+
+def _folder(vectors: NeighborSet, bench: Bench, job: Job) -> Path:
+    key = f"{job.plan.key()} {job.library.version()} {shape_of(vectors)}"
+    name = f"{job.library.name.lower()}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     return bench.cache / "indexes" / vectors.name / name
 
 
-def _build(
-    vectors: NeighborSet, bench: Bench, library: Library, plan: Plan, entry: dict[str, Any], say: Say
-) -> None:
+def _build(vectors: NeighborSet, bench: Bench, job: Job, say: Say) -> None:
     """Build an index, unless the cache has it, and note what that took."""
-    folder = _folder(vectors, bench, library, plan)
+    folder = _folder(vectors, bench, job)
     built = folder / "built.json"
     if not built.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        say(f"{vectors.name}: building {library.name} {plan.label} ...")
-        facts = _ask("build", vectors, bench, library, plan, 0, say)
+        say(f"{vectors.name}: building {job.name} ...")
+        facts = _ask("build", vectors, bench, job, 0, 0.0, say)
         if facts is None:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        write_json(built, facts)
+        write_json(built, {**facts, "load": os.getloadavg()[0]})
         say(f"{vectors.name}: built in {facts['build_seconds']:.0f} s, {facts['bytes_per_row']:.0f} bytes a row")
-    entry.update(json.loads(built.read_text()))
+    job.entry.update(json.loads(built.read_text()))
 
 
-def _measure(
-    vectors: NeighborSet,
-    bench: Bench,
-    library: Library,
-    plan: Plan,
-    entry: dict[str, Any],
-    n_queries: int,
-    turn: int,
-    say: Say,
-) -> None:
-    """Time all settings of an index once, and add the times to its entry."""
-    rows = {(row["k"], json.dumps(row["setting"], sort_keys=True)): row for row in entry["rows"]}
+def _measure(vectors: NeighborSet, bench: Bench, job: Job, n_queries: int, turn: int, say: Say) -> bool:
+    """Time all settings of an index once, and add the times to its entry; return False if that fails."""
     start = time.perf_counter()
-    answer = _ask("measure", vectors, bench, library, plan, n_queries, say)
+    answer = _ask("measure", vectors, bench, job, n_queries, _LEAST_SECONDS, say)
     if answer is None:
-        return
-    entry["resident_bytes_per_row"] = answer["resident_bytes_per_row"]
+        return False
+    job.entry["resident_bytes_per_row"] = answer["resident_bytes_per_row"]
+    rows = {_key(row): row for row in job.entry["rows"]}
     for record in answer["records"]:
-        key = (record["k"], json.dumps(record["setting"], sort_keys=True))
-        row = rows.get(key)
+        row = rows.get(_key(record))
         if row is None:
-            row = rows[key] = {**record, "seconds": [], "cpu_seconds": []}
-            entry["rows"].append(row)
+            row = {**record, "seconds": [], "cpu_seconds": []}
+            job.entry["rows"].append(row)
         if len(row["seconds"]) < bench.rounds:
             row["seconds"].append(record["seconds"])
             row["cpu_seconds"].append(record["cpu_seconds"])
     say(
-        f"{vectors.name}: round {turn + 1} of {bench.rounds}, {library.name} {plan.label}: "
-        f"{len(answer['records'])} settings in {time.perf_counter() - start:.0f} s"
+        f"{vectors.name}: round {turn + 1} of {bench.rounds}, {job.name}: {len(answer['records'])} settings in "
+        f"{time.perf_counter() - start:.0f} s"
     )
+    return True
 
 
 def _ask(
-    task: str, vectors: NeighborSet, bench: Bench, library: Library, plan: Plan, n_queries: int, say: Say
+    task: str, vectors: NeighborSet, bench: Bench, job: Job, n_queries: int, least_seconds: float, say: Say
 ) -> dict[str, Any] | None:
     """Let a process of its own build or measure; return its answer, or None if it failed, which is said."""
     request = {
         "task": task,
         "cache": str(bench.cache),
-        "folder": str(_folder(vectors, bench, library, plan)),
+        "folder": str(_folder(vectors, bench, job)),
         "set": vectors.name,
-        "library": library.name,
-        "label": plan.label,
-        "arguments": dict(plan.arguments),
-        "settings": {str(k): list(settings) for k, settings in plan.settings.items()},
+        "library": job.library.name,
+        "label": job.plan.label,
+        "arguments": dict(job.plan.arguments),
+        "settings": {str(k): list(settings) for k, settings in job.plan.settings.items()},
         "threads": bench.threads,
         "queries": n_queries,
+        "least_seconds": least_seconds,
     }
     threads = str(bench.threads if task == "build" else 1)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -258,11 +286,11 @@ def _ask(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            say(f"{vectors.name}: {library.name} {plan.label} FAILED to {task}: no answer in {_MOST_SECONDS} s")
+            say(f"{vectors.name}: {job.name} FAILED to {task}: no answer in {_MOST_SECONDS} s")
             return None
         if done.returncode != 0 or not answered.exists():
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-            say(f"{vectors.name}: {library.name} {plan.label} FAILED to {task}: {last[0][:300]}")
+            say(f"{vectors.name}: {job.name} FAILED to {task}: {last[0][:300]}")
             return None
         answer: dict[str, Any] = json.loads(answered.read_text())
         return answer
@@ -286,7 +314,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--photos", type=Path, help="folder of photos")
     parser.add_argument("--only", nargs="+", default=list(LIBRARIES), metavar="LIBRARY", help="only these libraries")
     parser.add_argument("--indexes", default="", metavar="TEXT", help="only indexes whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="only settings that an exploration found good")
+    parser.add_argument(
+        "--whole-grid", action="store_true", help="time all settings, not only the best of each library"
+    )
+    parser.add_argument("--build-only", action="store_true", help="build the indexes that are missing, and stop")
     parser.add_argument("--again", action="store_true", help="measure anew what the result file holds already")
     parser.add_argument("--rounds", type=int, default=3, help="timings; the median counts (default: %(default)s)")
     parser.add_argument("--queries", type=int, default=10_000, help="queries at most (default: %(default)s)")
@@ -304,7 +335,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rounds=options.rounds,
         queries=options.queries,
         indexes=options.indexes,
-        chosen=RESULTS / "chosen" if options.quick else None,
+        whole_grid=options.whole_grid,
+        build_only=options.build_only,
         again=options.again,
         threads=options.threads,
     )
@@ -316,7 +348,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except FileError as error:
             say(f"{name}: the set is ABSENT, and left out: {error}")
             continue
-        print(table(measure_set(vectors, bench, options.out / f"{name}.json", say)), flush=True)
+        result = measure_set(vectors, bench, options.out / f"{name}.json", say)
+        if not bench.build_only:
+            print(table(result), flush=True)
     files = [path for path in (options.out / f"{name}.json" for name in SET_NAMES) if path.exists()]
     if files:
         draw([read_result(path) for path in files], options.out / "neighbors.png")

@@ -1,6 +1,6 @@
 """Draw recall against speed, as the benchmark of nearest neighbours measured them: a panel for each set.
 
-    python -m research.benchmarks.neighbors_plot research/results/neighbors/*.json --out neighbors.png
+python -m research.benchmarks.neighbors_plot research/results/neighbors/*.json --out neighbors.png
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from research.benchmarks.neighbors_results import TARGETS, Clock, frontier, points_of, read_result
+from research.benchmarks.neighbors_results import CURVE, Clock, frontier, points_of, read_result
 from research.peers.libraries import LIBRARIES, OURS
 
-_TARGET = TARGETS[2]
 _COLUMNS = 3
 _LEAST_RECALL = 0.7
 _COLORS = ("#c1121f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
@@ -35,9 +34,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path, *, clock: Clock = "se
     for panel in list(panels.flat)[len(results) :]:
         panel.axis("off")
     handles = {
-        label: handle
-        for panel in panels.flat
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+        label: handle for panel in panels.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=len(handles), frameon=False)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
@@ -50,7 +47,7 @@ def _draw_set(panel: Axes, result: Mapping[str, Any], clock: Clock) -> None:
     points = points_of(result, clock=clock)
     for color, library in zip(_COLORS, LIBRARIES, strict=True):
         own = [point for point in points if point.library == library]
-        curve = [point for point in frontier(own, _TARGET) if point.recall >= _LEAST_RECALL]
+        curve = [point for point in frontier(own, CURVE) if point.recall >= _LEAST_RECALL]
         if not curve:
             continue
         ours = library == OURS
@@ -80,7 +77,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the picture")
     parser.add_argument("--cpu", action="store_true", help="speeds by CPU time, for a machine with other work")
     options = parser.parse_args()
-    draw([read_result(path) for path in options.results], options.out, clock="cpu_seconds" if options.cpu else "seconds")
+    draw(
+        [read_result(path) for path in options.results], options.out, clock="cpu_seconds" if options.cpu else "seconds"
+    )
 
 
 if __name__ == "__main__":

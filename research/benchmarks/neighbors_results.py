@@ -41,6 +41,10 @@ TARGETS = (
 )
 
 
+CURVE = TARGETS[2]
+"""The target whose quality the picture shows."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A setting of an index of a library, as measured."""

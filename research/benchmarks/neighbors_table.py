@@ -1,7 +1,7 @@
 """Print the results of the benchmark of nearest neighbours as Markdown tables.
 
-    python -m research.benchmarks.neighbors_table research/results/neighbors/*.json
-    python -m research.benchmarks.neighbors_table --ratios research/results/neighbors/*.json
+python -m research.benchmarks.neighbors_table research/results/neighbors/*.json
+python -m research.benchmarks.neighbors_table --ratios research/results/neighbors/*.json
 """
 
 from __future__ import annotations

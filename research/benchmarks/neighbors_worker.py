@@ -1,12 +1,11 @@
 """Build or measure one index of one library, in a process of its own: `neighbors` starts it.
 
-    python -m research.benchmarks.neighbors_worker REQUEST.json RESULT.json
+python -m research.benchmarks.neighbors_worker REQUEST.json RESULT.json
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -20,8 +19,6 @@ from research.datasets.neighbor_sets import NeighborSet, open_prepared
 from research.peers.libraries import LIBRARIES
 from research.peers.library import Plan, Searcher, Setting, Shape, saved_bytes
 
-# A search that takes less is repeated within a round, up to this sum.
-_LEAST_SECONDS = 0.3
 _WARMING_QUERIES = 200
 
 
@@ -42,9 +39,17 @@ def recalls(found: NDArray[Any], neighbors: NDArray[np.int64], k: int) -> tuple[
 
 
 def measure(
-    searcher: Searcher, vectors: NeighborSet, settings: dict[int, list[Setting]], n_queries: int
+    searcher: Searcher,
+    vectors: NeighborSet,
+    settings: dict[int, list[Setting]],
+    n_queries: int,
+    *,
+    least_seconds: float,
 ) -> list[dict[str, Any]]:
-    """Return a record for each k and setting: recall, seconds and CPU seconds for all queries in one batch."""
+    """Return a record for each k and setting: recall, seconds and CPU seconds for all queries in one batch.
+
+    A search that takes less than `least_seconds` is repeated up to this sum, and the mean is taken.
+    """
     queries = np.array(vectors.queries[:n_queries])
     neighbors = np.asarray(vectors.neighbors[:n_queries])
     records: list[dict[str, Any]] = []
@@ -53,7 +58,7 @@ def measure(
             if number == 0:
                 searcher.search(queries[:_WARMING_QUERIES], k, setting)
             repeats, wall, cpu = 0, 0.0, 0.0
-            while repeats == 0 or wall < _LEAST_SECONDS:
+            while repeats == 0 or wall < least_seconds:
                 wall_start, cpu_start = time.perf_counter(), time.process_time()
                 found = searcher.search(queries, k, setting)
                 cpu += time.process_time() - cpu_start
@@ -94,7 +99,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     searcher = library.open(plan, shape, folder)
     opened = time.perf_counter() - start
-    records = measure(searcher, vectors, settings, request["queries"])
+    records = measure(searcher, vectors, settings, request["queries"], least_seconds=request["least_seconds"])
     grown = max(0, _resident() - before)
     return {"records": records, "open_seconds": opened, "resident_bytes_per_row": grown / shape.n_rows}
 
@@ -111,9 +116,6 @@ def _resident() -> int:
 def main() -> None:
     """Read the request, answer it, and write the result."""
     request = json.loads(Path(sys.argv[1]).read_text())
-    if request["task"] == "measure":
-        # The second is refused where the process may use one core only.
-        os.environ["OMP_NUM_THREADS"] = "1"
     write_json(sys.argv[2], answer(request))
 
 

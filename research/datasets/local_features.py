@@ -64,5 +64,7 @@ def _on_principal_components(rows: NDArray[np.float16], random: np.random.Genera
     mean = sample.mean(axis=0)
     _, axes = np.linalg.eigh(np.cov(sample - mean, rowvar=False))
     directions = axes[:, ::-1][:, :_COLUMNS].astype(np.float32)
-    blocks = [(rows[start : start + 10_000].astype(np.float32) - mean) @ directions for start in range(0, len(rows), 10_000)]
+    blocks = [
+        (rows[start : start + 10_000].astype(np.float32) - mean) @ directions for start in range(0, len(rows), 10_000)
+    ]
     return np.concatenate(blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,11 @@ class Plan:
     def key(self) -> str:
         """Return the arguments as text: the same for the same index."""
         return json.dumps(dict(self.arguments), sort_keys=True)
+
+    def grid_key(self) -> str:
+        """Return a short text: the same for the same settings."""
+        settings = {str(k): [dict(setting) for setting in choices] for k, choices in self.settings.items()}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class Searcher(ABC):

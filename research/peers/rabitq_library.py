@@ -1,4 +1,4 @@
-"""The library of RaBitQ's authors in the benchmark of nearest neighbours: cells, and a graph with codes in its links."""
+"""RaBitQ, by its authors' library, in the benchmark of nearest neighbours: cells, and a graph with codes in its links."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from research.peers.library import Library, Plan, Searcher, Setting, Shape, floa
 _FILE = "index.rabitq"
 _LEARNED_PER_CELL = 64
 _SEED = 1234
+# Its rotation takes no fewer numbers; zeros are added, which change no distance.
+_LEAST_DIMS = 64
 
 
 class Rabitq(Library):
@@ -36,17 +38,17 @@ class Rabitq(Library):
         """Build the index, with faiss's k-means for cells, as its documentation does; write it in its own format."""
         import rabitqlib
 
-        rows = float_rows(base)
+        rows = _wide(float_rows(base))
         metric = "ip" if shape.metric == "cosine" else "l2"
         start = time.perf_counter()
         if "cells" in plan.arguments:
             centres, cells = _cells(rows, plan.arguments["cells"], threads)
             index = rabitqlib.IvfIndex(
-                shape.n_dims, len(rows), plan.arguments["cells"], plan.arguments["bits"], metric=metric
+                rows.shape[1], len(rows), plan.arguments["cells"], plan.arguments["bits"], metric=metric
             )
             index.build(rows, centres, cells, num_threads=threads)
         else:
-            index = rabitqlib.SymqgIndex(shape.n_dims, plan.arguments["degree"], metric=metric)
+            index = rabitqlib.SymqgIndex(rows.shape[1], plan.arguments["degree"], metric=metric)
             index.build(rows, plan.arguments["ef_construction"], num_threads=threads)
         seconds = time.perf_counter() - start
         index.save(str(folder / _FILE))
@@ -65,13 +67,18 @@ class _Codes(Searcher):
         self._index, self._shape = index, shape
 
     def search(self, queries: NDArray[Any], k: int, setting: Setting) -> NDArray[Any]:
-        ready = ready_queries(queries, self._shape)
+        ready = _wide(ready_queries(queries, self._shape))
         if "nprobe" in setting:
             found = self._index.search(ready, k, setting["nprobe"], num_threads=1)
         else:
             found = self._index.search_batch(ready, k, max(k, setting["ef"]), num_threads=1)
         ids = next(part for part in found if np.asarray(part).dtype.kind in "iu")
         return np.asarray(ids).reshape(len(queries), k).astype(np.int64)
+
+
+def _wide(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    more = _LEAST_DIMS - rows.shape[1]
+    return rows if more <= 0 else np.pad(rows, ((0, 0), (0, more)))
 
 
 def _cells(rows: NDArray[np.float32], count: int, threads: int) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:

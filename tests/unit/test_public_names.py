@@ -78,7 +78,7 @@ SURFACE = {
         "precision_recall_by_radius",
     ],
     "hamtarget.filters": ["Filter", "Range"],
-    "hamtarget.integrations.sklearn": ["HashTransformer"],
+    "hamtarget.integrations.sklearn": ["HashTransformer", "NeighborTransformer"],
     "hamtarget.integrations.spark": ["check_codes", "encode", "near_duplicates", "radius_join"],
     "hamtarget.items": ["Item"],
     "hamtarget.learn": [
@@ -98,7 +98,6 @@ SURFACE = {
         "Similarity",
         "TrainingOptions",
         "backbone",
-        "nearest_neighbors",
         "train",
     ],
     "hamtarget.search": [

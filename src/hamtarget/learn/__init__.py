@@ -25,7 +25,6 @@ from hamtarget.learn.similarity import (
     Neighbors,
     Similarity,
     SimilarPairs,
-    nearest_neighbors,
 )
 from hamtarget.learn.trainer import train
 
@@ -48,7 +47,6 @@ __all__ = [
     "Similarity",
     "TrainingOptions",
     "backbone",
-    "nearest_neighbors",
     "train",
 ]
 

@@ -1,73 +1,54 @@
-"""Run hamtarget in ann-benchmarks: probing with re-ranking for vectors, exact nearest codes for bits."""
+"""Run hamtarget in ann-benchmarks: a NeighborIndex for vectors, exact nearest codes for bits."""
 
 from __future__ import annotations
 
-import tempfile
 from typing import Any
 
 import numpy as np
 from ann_benchmarks.algorithms.base.module import BaseANN
 from numpy.typing import NDArray
 
-from hamtarget import HashEncoder, MultiIndex, OnnxEncoder
-from hamtarget.learn import TrainingOptions
-from hamtarget.search import Embeddings, planning
+from hamtarget import MultiIndex
+from hamtarget.search import NeighborIndex, planning
 
-# Finding exact neighbours of more rows than this would take longer than learning.
-_LEARNED_ROWS = 100_000
-_ROWS_AT_A_TIME = 65_536
+_METRICS = {"euclidean": "l2", "angular": "cosine"}
 
 
 class HamtargetVectors(BaseANN):
-    """Euclidean and angular nearest neighbours: learned codes are probed, and the rows read are ranked by distance.
+    """Euclidean and angular nearest neighbours by a `NeighborIndex`.
 
     Args:
         metric: "euclidean" or "angular".
-        n_bits: bits of a code.
-        steps: batches that the encoder is trained on.
     """
 
-    def __init__(self, metric: str, n_bits: int = 64, steps: int = 2000) -> None:
-        if metric not in ("euclidean", "angular"):
-            raise NotImplementedError(f"metric is {metric!r}; HamtargetVectors knows euclidean and angular")
+    def __init__(self, metric: str) -> None:
+        if metric not in _METRICS:
+            raise NotImplementedError(f"metric is {metric!r}; HamtargetVectors knows {' and '.join(_METRICS)}")
         self.metric = metric
-        self.n_bits = n_bits
-        self.steps = steps
-        self.budget = 4000
-        self.comparisons: int | None = None
+        self.setting: dict[str, Any] = {}
 
     def fit(self, X: NDArray[Any]) -> None:
-        """Learn codes of a sample of the rows, and index all of them."""
+        """Index the rows, on one thread for each core; searches use one."""
         rows = self._ready(X)
-        chosen = np.random.default_rng(0).permutation(len(rows))[:_LEARNED_ROWS]
-        encoder = HashEncoder(self.n_bits, training=TrainingOptions(steps=self.steps)).fit(rows[np.sort(chosen)])
-        with tempfile.TemporaryDirectory() as folder:
-            # For one query at a time, onnxruntime takes a fraction of the time of torch.
-            self.encoder = OnnxEncoder(encoder.export_onnx(folder), threads=1)
-        # Bytes, such as SIFT's, are shifted to the range of int8: the same distances in a quarter of the memory.
-        self.bytes = self.metric == "euclidean" and bool(np.all((rows == np.rint(rows)) & (rows >= 0) & (rows <= 255)))
-        kind = Embeddings(
-            rows.shape[1], "int8" if self.bytes else "float32", "cosine" if self.metric == "angular" else "l2"
-        )
-        self.index = MultiIndex(self.n_bits, radius=2, embeddings=kind)
-        for start in range(0, len(rows), _ROWS_AT_A_TIME):
-            block = rows[start : start + _ROWS_AT_A_TIME]
-            ids = np.arange(start, start + len(block))
-            self.index.add(ids, self.encoder.encode(block), embeddings=self._stored(block))
-        self.index.compact()
+        # Bytes, such as SIFT's, come as floats; as bytes they take a quarter of the memory, without loss.
+        if self.metric == "euclidean" and np.all((rows == np.rint(rows)) & (rows >= 0) & (rows <= 255)):
+            rows = rows.astype(np.uint8)
+        self.index = NeighborIndex(_METRICS[self.metric]).fit(rows)
 
-    def set_query_arguments(self, budget: int, comparisons: int | None = None) -> None:
-        """Set how many rows a query reads, and how many of them it compares by true distance (all if not given)."""
-        self.budget = budget
-        self.comparisons = comparisons
+    def set_query_arguments(
+        self, recall: float | None, budget: int | None = None, comparisons: int | None = None
+    ) -> None:
+        """Set the wanted recall; or, with None, how many rows a query reads and how many of them it compares."""
+        chosen = {"budget": budget, "comparisons": comparisons} if recall is None else {"recall": recall}
+        self.setting = {name: value for name, value in chosen.items() if value is not None}
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
         """Return the row numbers of the n nearest that were found, nearest first."""
-        return self._probe(self._ready(q[None]), n)[0]
+        return self._found(q[None], n)[0]
 
     def batch_query(self, X: NDArray[Any], n: int) -> None:
         """Search for all rows of X. `get_batch_results` returns what was found."""
-        self.results = self._probe(self._ready(X), n)
+        self.results = self._found(X, n)
 
     def get_batch_results(self) -> list[NDArray[np.int64]]:
         """Return the row numbers of the nearest for each row of the last batch, nearest first."""
@@ -79,32 +60,18 @@ class HamtargetVectors(BaseANN):
 
     def __str__(self) -> str:
         """Return the name of the run in plots and result files."""
-        return (
-            f"hamtarget(n_bits={self.n_bits}, steps={self.steps}, budget={self.budget}, comparisons={self.comparisons})"
-        )
+        return f"hamtarget({', '.join(f'{name}={value}' for name, value in self.setting.items())})"
 
-    def _probe(self, rows: NDArray[np.float32], n: int) -> list[NDArray[np.int64]]:
-        hits = self.index.probe_batch(
-            self.encoder.logits(rows),
-            self.budget,
-            radius=self.n_bits - 1,
-            rerank=n,
-            embedding=self._stored(rows),
-            comparisons=self.comparisons,
-        )
-        return np.split(hits.ids, hits.offsets[1:-1])
+    def _found(self, rows: NDArray[Any], n: int) -> list[NDArray[np.int64]]:
+        ids = self.index.search(self._ready(rows), n, threads=1, **self.setting)[0]
+        return [found[found >= 0] for found in ids]
 
     def _ready(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         ready = np.ascontiguousarray(rows, dtype=np.float32)
         if self.metric == "angular":
-            # Codes are learned of directions; a row of zeros has none, and stays as it is.
-            lengths = np.linalg.norm(ready, axis=1, keepdims=True)
-            ready = ready / np.where(lengths > 0, lengths, 1)
+            # A row of zeros has no direction; any will do.
+            ready = np.where(ready.any(axis=1, keepdims=True), ready, np.eye(1, ready.shape[1], dtype=np.float32))
         return ready
-
-    def _stored(self, rows: NDArray[np.float32]) -> NDArray[Any]:
-        # Queries that are not bytes, although the rows are, would be rounded; ann-benchmarks has no such set.
-        return (np.clip(np.rint(rows), 0, 255) - 128).astype(np.int8) if self.bytes else rows
 
 
 class HamtargetBits(BaseANN):

@@ -6,24 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hamtarget.codes import unpack
-from hamtarget.errors import InputError, MissingExtraError
-
-try:
-    from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.utils import Tags
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise MissingExtraError(
-        "hamtarget.integrations.sklearn needs scikit-learn and torch: pip install 'hamtarget[sklearn]'"
-    ) from error
-
+from hamtarget.errors import InputError
 from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.objectives import Loss
-
-__all__ = ["HashTransformer"]
 
 
 class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -129,7 +120,3 @@ def _labels(y: ArrayLike, n_rows: int) -> NDArray[Any]:
             raise InputError("y holds fractions; expected labels: integers or text")
         labels = labels.astype(np.int64)
     return labels.astype(str) if labels.dtype.kind == "O" else labels
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-FOLDER = Path(__file__).parents[2] / "src" / "hamtarget" / "integrations" / "ann_benchmarks"
+FOLDER = Path(__file__).parents[3] / "src" / "hamtarget" / "integrations" / "ann_benchmarks"
 
 
 class BaseANN:
@@ -64,27 +64,58 @@ def test_vectors(adapter, kind):
     metric = kind.split()[0]
     rng = np.random.default_rng(0)
     rows, queries = ROWS[kind](rng, 500), ROWS[kind](rng, 20)
-    algorithm = adapter.HamtargetVectors(metric, 16, 5)
+    algorithm = adapter.HamtargetVectors(metric)
     algorithm.fit(rows)
-    assert algorithm.index.embeddings.dtype == ("int8" if "bytes" in kind else "float32")
-    # Whoever reads all rows has the exact answer.
-    algorithm.set_query_arguments(10**6)
-    for query in queries:
-        np.testing.assert_array_equal(algorithm.query(query, 10), nearest(rows, query, 10, metric))
-    algorithm.batch_query(queries, 10)
-    batch = algorithm.get_batch_results()
-    assert len(batch) == len(queries)
-    for query, found in zip(queries, batch, strict=True):
-        np.testing.assert_array_equal(found, nearest(rows, query, 10, metric))
-    # A small budget finds less, and what it finds is in the same order.
-    algorithm.set_query_arguments(50, 20)
-    found = algorithm.query(queries[0], 10)
-    assert 0 < len(found) <= 10
-    order = nearest(rows, queries[0], 500, metric).tolist()
-    assert [order.index(row) for row in found] == sorted(order.index(row) for row in found)
-    assert "budget=50, comparisons=20" in str(algorithm)
+    # So few rows are scanned, which is exact.
+    for arguments in ([0.9], [None, 100, 20]):
+        algorithm.set_query_arguments(*arguments)
+        algorithm.batch_query(queries, 10)
+        for query, found in zip(queries, algorithm.get_batch_results(), strict=True):
+            np.testing.assert_array_equal(found, nearest(rows, query, 10, metric))
+            np.testing.assert_array_equal(algorithm.query(query, 10), found)
+    assert str(algorithm) == "hamtarget(budget=100, comparisons=20)"
     algorithm.freeIndex()
     algorithm.done()
+
+
+def test_bytes_that_come_as_floats_are_kept_as_bytes(adapter):
+    kept = []
+
+    class Index:
+        def __init__(self, metric):
+            assert metric == "l2"
+
+        def fit(self, rows):
+            kept.append(rows.dtype)
+            return self
+
+    rng = np.random.default_rng(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adapter, "NeighborIndex", Index)
+        for kind in ("euclidean floats", "euclidean bytes"):
+            adapter.HamtargetVectors("euclidean").fit(ROWS[kind](rng, 20))
+    assert kept == [np.float32, np.uint8]
+
+
+def test_a_row_of_zeros_is_no_obstacle(adapter):
+    rows = ROWS["angular floats"](np.random.default_rng(0), 50)
+    rows[7] = 0
+    algorithm = adapter.HamtargetVectors("angular")
+    algorithm.fit(rows)
+    assert algorithm.query(rows[3], 5)[0] == 3
+    assert len(algorithm.query(rows[7], 5)) == 5
+
+
+def test_of_fewer_neighbours_only_those_found_are_returned(adapter):
+    class Index:
+        def search(self, rows, n, *, threads, **setting):
+            assert (threads, setting) == (1, {"recall": 0.5})
+            return np.array([[4, 2, -1]]), None
+
+    algorithm = adapter.HamtargetVectors("euclidean")
+    algorithm.index = Index()
+    algorithm.set_query_arguments(0.5)
+    assert algorithm.query(np.zeros(3), 3).tolist() == [4, 2]
 
 
 @pytest.mark.parametrize("n_columns", [64, 29])
@@ -132,4 +163,4 @@ def test_every_run_of_the_configuration_can_be_made(adapter):
                         made.set_query_arguments(*query_arguments)
                     names.add(str(made))
     # Every setting has a name of its own: otherwise one result file would overwrite another.
-    assert len(names) == 1 + 2 * 7 * 5
+    assert len(names) == 1 + 7 + 8 * 5
