@@ -10,7 +10,7 @@ CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
 .PHONY: help demo clean check test test-quick test-native test-spark sanitize \
         soak soak-search soak-operations soak-kills soak-power soak-service \
-        bench bench-search bench-peers bench-store bench-service bench-service-against bench-postgres bench-spark figure2
+        bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
 help:
 	@echo "See it work"
@@ -35,7 +35,8 @@ help:
 	@echo "Measure speed; results go to research/results"
 	@echo "  make bench           the loss and a training step"
 	@echo "  make bench-search    search, beside faiss and usearch (10 minutes)"
-	@echo "  make bench-peers     vector indexes of faiss on SIFT (30 minutes; later runs reuse the indexes)"
+	@echo "  make bench-neighbors nearest neighbours of vectors, beside six libraries (first an hour of building, which is"
+	@echo "                       kept, then 10 minutes a set); WORDS=FILE.npy PHOTOS=DIR CACHE=DIR SETS='sift words'"
 	@echo "  make bench-store     a store: put, open, search (2 minutes)"
 	@echo "  make bench-service   a served store under load (4 minutes)"
 	@echo "  make bench-service-against OLD=path   the same load on two checkouts, in turns (10 minutes; needs wrk)"
@@ -125,8 +126,15 @@ $(VENV)/.peers: $(VENV)/.installed
 bench-search: $(VENV)/.peers
 	@$(BIN)/python -m research.benchmarks.search_speed --out research/results/search_speed.json
 
-bench-peers: $(VENV)/.peers
-	@$(BIN)/python -m research.benchmarks.sift_peers --cache out/peers --out research/results/sift_peers.json
+# Of the other libraries, those that this system has; the benchmark names those that are missing.
+$(VENV)/.neighbors: $(VENV)/.peers
+	@for package in hnswlib rabitqlib scalable-vs scann; do $(PIP) $$package || echo "$$package cannot be installed"; done
+	@touch $@
+
+CACHE ?= out/neighbors
+bench-neighbors: $(VENV)/.neighbors
+	@$(BIN)/python -m research.benchmarks.neighbors $(SETS) --cache "$(CACHE)" $(if $(WORDS),--words "$(WORDS)") \
+	    $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 bench-store: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.store_speed --out research/results/store_speed.json

@@ -1,4 +1,4 @@
-"""RaBitQ, by its authors' library, in the benchmark of nearest neighbours: cells, and a graph with codes in its links."""
+"""RaBitQ, by its authors' library, in the benchmark of nearest neighbours: cells, and a graph of codes."""
 
 from __future__ import annotations
 
