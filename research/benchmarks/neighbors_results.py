@@ -1,4 +1,4 @@
-"""What the benchmark of nearest neighbours measured, read from its result files."""
+"""The measurements of the benchmark of nearest neighbours, read from its result files."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hamtarget._files import write_atomically
+from hamtarget.errors import InputError
 from research.benchmarks.neighbors_results import (
     TARGETS,
     Clock,
@@ -21,6 +23,8 @@ from research.benchmarks.neighbors_results import (
     read_result,
 )
 from research.peers.libraries import OURS
+
+_BEGIN, _END = "<!-- neighbors: begin -->", "<!-- neighbors: end -->"
 
 
 def table(result: Mapping[str, Any], *, clock: Clock = "seconds") -> str:
@@ -77,6 +81,20 @@ def ratios(results: Sequence[Mapping[str, Any]], *, clock: Clock = "seconds") ->
     return "\n".join(lines) + "\n"
 
 
+def put_into(page: str, results: Sequence[Mapping[str, Any]], *, clock: Clock = "seconds") -> str:
+    """Return a page with the tables of results between its two marks, in place of what stood there.
+
+    Raises:
+        InputError: the page lacks a mark.
+    """
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise InputError(f"the page has no lines {_BEGIN} and {_END}; put them where the tables should stand")
+    tables = "\n".join([ratios(results, clock=clock), *(table(result, clock=clock) for result in results)])
+    return f"{before}{_BEGIN}\n{tables}{_END}{after}"
+
+
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
@@ -100,11 +118,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+", help="result files")
     parser.add_argument("--ratios", action="store_true", help="one table of all sets: our speed by the best other's")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put both kinds of table into this page")
     parser.add_argument("--cpu", action="store_true", help="speeds by CPU time, for a machine with other work")
     options = parser.parse_args()
     clock: Clock = "cpu_seconds" if options.cpu else "seconds"
     results = [read_result(path) for path in options.results]
-    if options.ratios:
+    if options.into is not None:
+        write_atomically(options.into, put_into(options.into.read_text(), results, clock=clock).encode())
+    elif options.ratios:
         print(ratios(results, clock=clock), end="")
     else:
         print("\n".join(table(result, clock=clock) for result in results), end="")

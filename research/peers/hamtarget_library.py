@@ -29,9 +29,9 @@ class Hamtarget(Library):
         package = Path(hamtarget.__file__).parent
         if not (package / "search" / "neighbor_index.py").exists():
             return None
-        from hamtarget import _core
+        from hamtarget import _native
 
-        digest = hashlib.sha256(Path(str(_core.__file__)).read_bytes())
+        digest = hashlib.sha256(Path(str(_native.__file__)).read_bytes())
         for file in sorted((package / "search").rglob("*.py")):
             digest.update(file.read_bytes())
         return f"{hamtarget.__version__} {digest.hexdigest()[:8]}"

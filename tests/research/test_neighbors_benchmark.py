@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,6 +140,27 @@ def test_the_command_prints_tables(result, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["neighbors_table", *arguments, str(path)])
         neighbors_table.main()
         assert wanted in capsys.readouterr().out
+
+
+def test_tables_in_a_page(result, tmp_path, monkeypatch):
+    path, page = tmp_path / "tiny.json", tmp_path / "page.md"
+    path.write_text(json.dumps(result))
+    page.write_text("# A page\n\n<!-- neighbors: begin -->\nold\n<!-- neighbors: end -->\n\nThe end.\n")
+    monkeypatch.setattr(sys, "argv", ["neighbors_table", "--into", str(page), str(path)])
+    for _ in range(2):
+        neighbors_table.main()
+        text = page.read_text()
+        assert text.startswith("# A page\n\n<!-- neighbors: begin -->\n| set |")
+        assert text.endswith("Missing: SVS.\n<!-- neighbors: end -->\n\nThe end.\n")
+        assert text.count("| faiss |") == 1
+        assert "old" not in text
+    with pytest.raises(InputError, match="has no lines"):
+        neighbors_table.put_into("# Without marks\n", [result])
+
+
+def test_the_page_of_the_documentation_has_the_marks(result):
+    page = (Path(neighbors.__file__).parents[2] / "docs" / "peers.md").read_text()
+    assert "| faiss |" in neighbors_table.put_into(page, [result])
 
 
 def test_files_that_are_no_results(tmp_path):
