@@ -55,7 +55,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Bench:
-    """What a run measures, and where it keeps things.
+    """The scope of a run, and its folders.
 
     Attributes:
         cache: folder of prepared sets and built indexes.

@@ -24,8 +24,8 @@ _WARMING_QUERIES = 200
 
 def shape_of(vectors: NeighborSet) -> Shape:
     """Return the facts about a set that settings depend on."""
-    dtype = "uint8" if vectors.base.dtype == np.uint8 else "float32"
-    return Shape(len(vectors.base), vectors.base.shape[1], vectors.metric, dtype)
+    rows, columns = vectors.base.shape
+    return Shape(rows, columns, vectors.metric, "uint8" if vectors.base.dtype == np.uint8 else "float32")
 
 
 def recalls(found: NDArray[Any], neighbors: NDArray[np.int64], k: int) -> tuple[float, float]:

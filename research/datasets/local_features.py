@@ -15,7 +15,7 @@ from hamtarget.learn.networks.backbones import backbone
 
 _POSITIONS = 100
 """Positions taken of a photo, of 14 x 14."""
-_COLUMNS = 256
+_CHANNELS, _COLUMNS = 1024, 256
 _SIDE = 224
 _PHOTOS_AT_A_TIME = 16
 # Rows that the projection is learned from.
@@ -43,7 +43,7 @@ def local_features(
     maps: list[Tensor] = []
     stage = network.get_submodule(f"layer{network.n_stages}")
     stage.register_forward_hook(lambda _module, _inputs, output: maps.append(output))
-    rows = np.empty((len(chosen) * _POSITIONS, int(network.out_features)), dtype=np.float16)
+    rows = np.empty((len(chosen) * _POSITIONS, _CHANNELS), dtype=np.float16)
     for start in range(0, len(chosen), _PHOTOS_AT_A_TIME):
         sources = [images.sources[row] for row in chosen[start : start + _PHOTOS_AT_A_TIME]]
         part = read_images(sources, (3, _SIDE, _SIDE))

@@ -185,7 +185,7 @@ def _clustered(sources: Sources) -> _Made:
 
     def rows(count: int) -> NDArray[np.float32]:
         clusters = random.choice(len(centres), count, p=weights)
-        return (centres[clusters] + 0.4 * random.normal(size=(count, 64))).astype(np.float32)
+        return np.asarray(centres[clusters] + 0.4 * random.normal(size=(count, 64)), dtype=np.float32)
 
     return "l2", rows(200_000), rows(2_000), None
 
@@ -201,7 +201,7 @@ def _lowrank(sources: Sources) -> _Made:
 
     def rows(count: int) -> NDArray[np.float32]:
         made = random.normal(size=(count, 24)) @ spread + 0.05 * random.normal(size=(count, 512))
-        return made.astype(np.float32)
+        return np.asarray(made, dtype=np.float32)
 
     return "l2", rows(100_000), rows(2_000), None
 

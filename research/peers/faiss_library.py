@@ -52,7 +52,7 @@ class Faiss(Library):
         metric = faiss.METRIC_INNER_PRODUCT if shape.metric == "cosine" else faiss.METRIC_L2
         rows = float_rows(base)
         start = time.perf_counter()
-        index = faiss.index_factory(shape.n_dims, plan.arguments["factory"], metric)
+        index: Any = faiss.index_factory(shape.n_dims, plan.arguments["factory"], metric)
         if plan.arguments["factory"].startswith("IVF"):
             ivf = faiss.extract_index_ivf(index)
             ivf.cp.seed = _SEED
@@ -98,7 +98,7 @@ class _Cells(Searcher):
         return found
 
     def bytes_per_row(self, setting: Setting) -> float | None:
-        """Without refinement, the stored vectors are not needed."""
+        """Return the size of the sketches alone where rows are not refined; stored vectors are not needed then."""
         import faiss
 
         if setting["k_factor"] > 0:

@@ -130,5 +130,6 @@ def _bytes_or_floats(rows: NDArray[Any], plan: Plan, shape: Shape, scale: float)
     if shape.whole_bytes:
         return (np.asarray(rows, dtype=np.int16) - 128).astype(np.int8)
     if plan.arguments["dtype"] == "i8" and shape.metric == "l2":
-        return np.clip(np.rint(127 * scale * np.asarray(rows, dtype=np.float32)), -127, 127).astype(np.int8)
+        scaled = np.rint(127 * scale * np.asarray(rows, dtype=np.float32))
+        return np.asarray(np.clip(scaled, -127, 127), dtype=np.int8)
     return float_rows(rows)

@@ -39,16 +39,15 @@ class Hamtarget(Library):
     def plans(self, shape: Shape) -> list[Plan]:
         """Return the one index that there is, with recalls to ask for and with budgets by hand."""
         most = max(shape.n_rows // 4, 1_000)
-        settings: dict[int, list[Setting]] = {
-            k: [{"recall": recall} for recall in _RECALLS]
-            + [
+        settings: dict[int, list[Setting]] = {}
+        for k, counts in _COMPARISONS.items():
+            settings[k] = [{"recall": recall} for recall in _RECALLS]
+            settings[k] += [
                 {"budget": budget, "comparisons": comparisons}
                 for comparisons in counts
                 for budget in _BUDGETS
                 if comparisons <= budget <= most
             ]
-            for k, counts in _COMPARISONS.items()
-        }
         return [Plan("NeighborIndex", {}, settings)]
 
     def build(self, plan: Plan, base: NDArray[Any], shape: Shape, folder: Path, threads: int) -> float:

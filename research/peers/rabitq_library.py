@@ -94,4 +94,4 @@ def _cells(rows: NDArray[np.float32], count: int, threads: int) -> tuple[NDArray
         min_points_per_centroid=1,
     )
     means.train(rows)
-    return means.centroids, means.index.search(rows, 1)[1].ravel().astype(np.uint32)
+    return np.asarray(means.centroids), means.index.search(rows, 1)[1].ravel().astype(np.uint32)

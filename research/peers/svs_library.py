@@ -33,7 +33,7 @@ class Svs(Library):
         ]
 
     def build(self, plan: Plan, base: NDArray[Any], shape: Shape, folder: Path, threads: int) -> float:
-        """Compress the rows, build the graph over them, and write both in SVS's own format."""
+        """Build the graph over compressed rows, and write both in SVS's own format."""
         import svs
 
         rows = float_rows(base)

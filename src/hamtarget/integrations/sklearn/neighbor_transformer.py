@@ -194,7 +194,7 @@ class NeighborTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         difference = left - right
         squares = np.einsum("ijk,ijk->ij", difference, difference)
         # Of vectors of length 1, half the squared distance is 1 - cosine, without cancellation.
-        return squares / 2 if _METRICS[self.metric] == "cosine" else np.sqrt(squares)
+        return np.asarray(squares / 2 if _METRICS[self.metric] == "cosine" else np.sqrt(squares))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the index as the content of its file, whose checksum is read when it is opened."""
