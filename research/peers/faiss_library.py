@@ -118,7 +118,7 @@ class _Graph(Searcher):
 
 def _cells_plan(description: str) -> Plan:
     # A k_factor of 0 stands for no refinement: what the 4-bit codes find is returned.
-    factors = {10: (0, 2, 4, 8, 16, 32), 100: (0, 1, 2, 4)}
+    factors = {10: (0, 2, 4, 8, 16, 32, 64), 100: (0, 1, 2, 4, 8)}
     settings = {
         k: [{"nprobe": probes, "k_factor": factor} for factor in choices for probes in _PROBES]
         for k, choices in factors.items()
