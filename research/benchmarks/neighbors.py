@@ -62,7 +62,7 @@ class Bench:
         libraries: the libraries to measure.
         rounds: timings of each setting.
         queries: number of queries, at most.
-        indexes: text that names of indexes contain, of those that are measured.
+        indexes: texts of which the name of an index contains one, if it is measured; empty: all indexes.
         whole_grid: True if all settings are timed in rounds, not only the best of an exploration.
         build_only: True if indexes are built, and nothing is measured.
         again: True if what is measured already is measured anew.
@@ -73,11 +73,15 @@ class Bench:
     libraries: tuple[Library, ...]
     rounds: int = 3
     queries: int = 10_000
-    indexes: str = ""
+    indexes: tuple[str, ...] = ()
     whole_grid: bool = False
     build_only: bool = False
     again: bool = False
     threads: int = 1
+
+    def takes(self, plan: Plan) -> bool:
+        """Return True if an index is to be measured."""
+        return not self.indexes or any(text in plan.label for text in self.indexes)
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dic
             say(f"{vectors.name}: {library.name} is MISSING (package {library.package})")
             result["missing"].append(library.name)
             continue
-        plans = [plan for plan in library.plans(shape_of(vectors)) if bench.indexes in plan.label]
+        plans = [plan for plan in library.plans(shape_of(vectors)) if bench.takes(plan)]
         jobs += [Job(library, plan, _entry(result, library, plan)) for plan in plans]
     for job in jobs:
         _build(vectors, bench, job, say)
@@ -313,7 +317,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--words", type=Path, help="word vectors, a .npy file")
     parser.add_argument("--photos", type=Path, help="folder of photos")
     parser.add_argument("--only", nargs="+", default=list(LIBRARIES), metavar="LIBRARY", help="only these libraries")
-    parser.add_argument("--indexes", default="", metavar="TEXT", help="only indexes whose name contains this")
+    parser.add_argument(
+        "--indexes", nargs="+", default=[], metavar="TEXT", help="only indexes whose name contains one of these texts"
+    )
     parser.add_argument(
         "--whole-grid", action="store_true", help="time all settings, not only the best of each library"
     )
@@ -334,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tuple(library_of(name) for name in options.only),
         rounds=options.rounds,
         queries=options.queries,
-        indexes=options.indexes,
+        indexes=tuple(options.indexes),
         whole_grid=options.whole_grid,
         build_only=options.build_only,
         again=options.again,

@@ -216,9 +216,11 @@ def test_a_run_from_end_to_end(tmp_path):
     """Processes build and search; a second run measures only what is missing."""
     pytest.importorskip("faiss")
     vectors, lines = put_tiny_set(tmp_path), []
-    bench = Bench(tmp_path, (library_of("faiss"), Absent()), rounds=2, indexes="HNSW32_SQ8")
+    bench = Bench(tmp_path, (library_of("faiss"), Absent()), rounds=2, indexes=("Flat index", "HNSW32_SQ8"))
     path = tmp_path / "tiny.json"
-    built = measure_set(vectors, Bench(tmp_path, bench.libraries, indexes="HNSW32_SQ8", build_only=True), path, print)
+    built = measure_set(
+        vectors, Bench(tmp_path, bench.libraries, indexes=("Flat index", "HNSW32_SQ8"), build_only=True), path, print
+    )
     assert (built["indexes"], built["missing"], path.exists()) == ([], ["absent"], False)
     result = measure_set(vectors, bench, path, lines.append)
     assert read_result(path) == json.loads(json.dumps(result))
@@ -243,7 +245,7 @@ def test_a_process_that_fails_is_named(tmp_path):
     pytest.importorskip("faiss")
     vectors, lines = put_tiny_set(tmp_path), []
     (tmp_path / "sets" / "tiny" / "base.npy").write_bytes(b"no array")
-    bench = Bench(tmp_path, (library_of("faiss"),), rounds=1, indexes="HNSW32_SQ8")
+    bench = Bench(tmp_path, (library_of("faiss"),), rounds=1, indexes=("Flat index", "HNSW32_SQ8"))
     result = measure_set(vectors, bench, tmp_path / "tiny.json", lines.append)
     assert result["failed"] == ["faiss HNSW32_SQ8"]
     assert any("FAILED to build" in line for line in lines)
