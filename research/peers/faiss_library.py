@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from research.peers.library import Library, Plan, Searcher, Setting, Shape, float_rows, ready_queries
 
 _FILE = "index.faiss"
-_PROBES = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_PROBES = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
 _BREADTHS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Rows that cells and codes are learned from, for each cell.
 _LEARNED_PER_CELL = 64

@@ -27,7 +27,7 @@ class Rabitq(Library):
     def plans(self, shape: Shape) -> list[Plan]:
         """Return cells with codes of 4 and 7 bits, and a graph of 32 links."""
         _, many = shape.cells()
-        probes = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+        probes = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
         cells = {k: [{"nprobe": count} for count in probes] for k in (10, 100)}
         breadths = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
         graph = {k: [{"ef": ef} for ef in breadths if ef >= 0.4 * k] for k in (10, 100)}

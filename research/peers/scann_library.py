@@ -34,7 +34,7 @@ class Scann(Library):
         else:
             # Noise shaping is meant for dot products: measured with and without it.
             builds.append({"leaves": many, "block": 2, "reorder": "INT8", "threshold": None})
-        searched = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+        searched = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384)
         reordered = {10: (20, 40, 80, 160, 320, 640), 100: (100, 200, 400, 800)}
         settings = {
             k: [{"leaves_to_search": leaves, "reorder": count} for count in counts for leaves in searched]
