@@ -57,7 +57,7 @@ class Point:
     recall: float
     queries_per_second: float
     bytes_per_row: float
-    build_seconds: float
+    build_cpu_seconds: float
 
     @property
     def by_hand(self) -> bool:
@@ -108,7 +108,7 @@ def points_of(result: Mapping[str, Any], *, clock: Clock = "seconds") -> list[Po
                         row["recall"],
                         n_queries / max(statistics.median(row[clock]), 1e-9),
                         row["bytes_per_row"] or index["bytes_per_row"],
-                        index["build_seconds"],
+                        index["build_cpu_seconds"],
                     )
                 )
     return points

@@ -28,7 +28,7 @@ _BEGIN, _END = "<!-- neighbors: begin -->", "<!-- neighbors: end -->"
 
 
 def table(result: Mapping[str, Any], *, clock: Clock = "seconds") -> str:
-    """Return a set's table: for each library, queries a second at each target, bytes a row and seconds to build.
+    """Return a set's table: for each library, queries a second at each target, bytes a row and CPU seconds to build.
 
     The last lines are our speed by that of the best other library, and the speed of our default by that of our best
     setting by hand.
@@ -39,7 +39,7 @@ def table(result: Mapping[str, Any], *, clock: Clock = "seconds") -> str:
         f"**{setting['set']}**: {setting['n_rows']:,} x {setting['n_dims']} {setting['dtype']}, {setting['metric']}; "
         f"{setting['n_queries']:,} queries in a batch"
     )
-    columns = ["library", *(target.name for target in TARGETS), "bytes a row", "build s", "at 10 of 10, .95"]
+    columns = ["library", *(target.name for target in TARGETS), "bytes a row", "build CPU s", "at 10 of 10, .95"]
     lines = [head, "", _line(columns), _line(["---", *["---:"] * (len(columns) - 2), "---"])]
     libraries = sorted({point.library for point in points}, key=lambda name: (name != OURS, name.lower()))
     for library in libraries:
@@ -47,7 +47,7 @@ def table(result: Mapping[str, Any], *, clock: Clock = "seconds") -> str:
         best = [fastest(own, target) for target in TARGETS]
         shown = next((point for point in (best[2], best[1], best[0]) if point is not None), None)
         cells = [library, *(_speed(point) for point in best)]
-        cells += ["", "", ""] if shown is None else [f"{shown.bytes_per_row:.0f}", f"{shown.build_seconds:.0f}"]
+        cells += ["", "", ""] if shown is None else [f"{shown.bytes_per_row:.0f}", f"{shown.build_cpu_seconds:.0f}"]
         if shown is not None:
             cells.append(f"{shown.index}: {_setting(shown)}")
         lines.append(_line(cells))
