@@ -8,8 +8,8 @@ to a query first is timed, too. Processes take turns, so that a slow moment of t
 alone; the median of the rounds counts. Results go to OUT/SET.json, with a table on the terminal and OUT/neighbors.png.
 
 First a wide grid of settings is explored, once and with few queries; then those near the targets, of every library,
-are timed in rounds (--whole-grid: all of them). Building all indexes of a million rows takes an hour on two cores:
---build-only does it beforehand. Indexes and explorations are kept in the cache, named by set, arguments and version.
+are timed in rounds (--whole-grid: all of them). Building all indexes of a million rows takes long: --build-only
+does it beforehand. Indexes and explorations are kept in the cache, named by set, arguments and version.
 What OUT/SET.json holds already, measured with the same versions, queries and rounds, is not measured again, so that an
 interrupted run goes on where it stopped; --again measures anew. Sets and libraries that are not there are named and
 left out.
