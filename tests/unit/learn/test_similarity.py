@@ -110,7 +110,9 @@ def test_nearest_neighbors_need_more_rows_than_k():
 
 def test_similar_may_be_labels_several_labels_or_a_function():
     assert isinstance(as_similarity([0, 1, 1], 3), Labels)
-    assert isinstance(as_similarity(np.eye(3), 3), MultiLabels)
+    assert isinstance(as_similarity(np.eye(3, 2), 3), MultiLabels)
+    assert isinstance(as_similarity(np.eye(3, 2) > 0, 3), MultiLabels)
+    assert isinstance(as_similarity([[0, 1], [1, 1], [1, 0]], 3), MultiLabels)
     assert isinstance(as_similarity(lambda i, j: i[:, None] == j, 3), Custom)
     labels = Labels([1, 1])
     assert as_similarity(labels, 2) is labels
@@ -142,6 +144,26 @@ def test_similar_may_be_labels_several_labels_or_a_function():
 def test_wrong_similarities_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("similar", "error", "message"),
+    [
+        (nearest_neighbors(torch.randn(6, 2), 2), InputError, r"shape \(6, 2\) and holds other.*Neighbors\(similar\)"),
+        ([[0, 1], [2, 3], [4, 5]] * 2, InputError, r"other numbers than 0 and 1.*SimilarPairs\(similar, n_items\)"),
+        (np.full((6, 2), np.nan), InputError, "holds other numbers than 0 and 1"),
+        ([[0], [1, 2], [3], [1], [2], [0]], ShapeError, "lists of different lengths.*SimilarPairs"),
+        ([["a", "b"]] * 6, DtypeError, "dtype <U1; expected several labels"),
+        (np.arange(6).reshape(6, 1), ShapeError, r"shape \(6, 1\).*similar.ravel\(\)"),
+        (np.eye(6, dtype=bool), InputError, r"SimilarPairs\(np.argwhere\(similar\), n_items\)"),
+        (np.zeros((6, 2, 2)), ShapeError, r"shape \(6, 2, 2\); expected \(rows,\)"),
+        ("cat", ShapeError, r"shape \(\); expected \(rows,\)"),
+        (np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5]), DtypeError, r"float64; expected integers.*labels.astype\(int\)"),
+    ],
+)
+def test_what_may_mean_something_else_is_no_label(similar, error, message):
+    with pytest.raises(error, match=message):
+        as_similarity(similar, 6)
 
 
 def test_no_pairs_at_all_is_a_relation_too():
