@@ -213,7 +213,14 @@ def train(
     if classes is None and isinstance(inputs, ImageSet):
         word = loss_word_for(similar)
     encoder = HashEncoder(
-        loss=loss_by_word(word, similar, n_bits=bits, radius=radius, dissimilar_weight=dissimilar_weight),
+        loss=loss_by_word(
+            word,
+            similar,
+            of_vectors=not isinstance(inputs, ImageSet) and inputs.ndim == 2,
+            n_bits=bits,
+            radius=radius,
+            dissimilar_weight=dissimilar_weight,
+        ),
         network=network,
         training=training,
         held_out=held_out,

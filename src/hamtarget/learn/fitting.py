@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hamtarget.codes import from_logits
-from hamtarget.errors import ShapeError, SimilarityError
+from hamtarget.errors import InputError, ShapeError, SimilarityError
 from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.collapse import warn_if_crowded
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.held_out import HeldOutLoss, places, split
 from hamtarget.learn.inputs import as_tensor, channels_first, range_of, with_channel
 from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.builder import Network, NetworkOptions, build_model, network_choice
 from hamtarget.learn.networks.class_pull import ClassPull
@@ -27,7 +28,14 @@ from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.networks.standardize import Standardize
 from hamtarget.learn.objectives import ClassCodes, Loss, chosen_loss, trainable_loss
 from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.similarity import Labels, Neighbors, Similarity, as_similarity, nearest_neighbors
+from hamtarget.learn.similarity import (
+    Labels,
+    Neighbors,
+    Similarity,
+    WithFeatures,
+    as_similarity,
+    nearest_neighbors,
+)
 from hamtarget.learn.trainer import train
 from hamtarget.progress import Progress
 
@@ -66,7 +74,7 @@ def fit_encoder(
     if len(rows) < 2:
         raise ShapeError(f"inputs have {len(rows)} rows; learning needs at least 2")
     relation = None if similar is None else as_similarity(similar, len(rows))
-    chosen = chosen_loss(loss, n_bits, relation)
+    chosen = chosen_loss(loss, n_bits, relation, of_vectors=rows.ndim == 2)
     trained_loss = trainable_loss(chosen, relation, seed=seed)
     shape = tuple(rows.shape[1:])
     place = torch_device(device)
@@ -74,13 +82,13 @@ def fit_encoder(
 
     kept, aside = split(len(rows), held_out, seed)
     learned = rows[kept.to(place)] if len(aside) else rows
-    similarity = _similarity(relation, learned, kept, neighbors_progress)
+    similarity = _similarity(relation, learned, kept, trained_loss, neighbors_progress)
     options = _fitting_groups(replace(training or TrainingOptions(), seed=seed), similarity)
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(rows))
     evaluate = None
     if len(aside):
         held = rows[aside.to(place)]
-        evaluate = HeldOutLoss(held, _similarity(relation, held, aside, None), trained_loss, options)
+        evaluate = HeldOutLoss(held, _similarity(relation, held, aside, trained_loss, None), trained_loss, options)
 
     model = build_model(architecture, shape, n_logits=trained_loss.n_bits, seed=seed)
     for module in model.modules():
@@ -126,12 +134,23 @@ def torch_device(name: str) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
 
 
-def _similarity(relation: Similarity | None, inputs: Tensor, items: Tensor, progress: Progress | None) -> Similarity:
-    """Return the relation among some of the items, whose inputs are given."""
+def _similarity(
+    relation: Similarity | None, inputs: Tensor, items: Tensor, loss: BatchLoss, progress: Progress | None
+) -> Similarity:
+    """Return the relation among some of the items, whose inputs are given, with features if the loss needs them."""
     if relation is None:
         # Neighbours are sought among the inputs that are trained on together, not cut from longer lists.
-        return Neighbors(nearest_neighbors(inputs, min(NEIGHBORS, len(inputs) - 1), progress=progress))
-    return relation if len(items) == relation.n_items else relation.subset(items)
+        relation = Neighbors(nearest_neighbors(inputs, min(NEIGHBORS, len(inputs) - 1), progress=progress))
+    elif len(items) != relation.n_items:
+        relation = relation.subset(items)
+    if not isinstance(loss, KeepNeighbors):
+        return relation
+    if inputs.ndim != 2:
+        raise InputError(
+            f"KeepNeighbors keeps neighbourhoods of vectors, (rows, columns), but inputs have shape "
+            f"{tuple(inputs.shape)}; pass the loss within it, {type(loss.loss).__name__}, alone"
+        )
+    return WithFeatures(relation, inputs)
 
 
 def _fitting_groups(options: TrainingOptions, similarity: Similarity) -> TrainingOptions:
@@ -145,7 +164,8 @@ def _fitting_groups(options: TrainingOptions, similarity: Similarity) -> Trainin
         return options
     most = int(counts.max())
     if most < 1:
-        found = "have the same label" if isinstance(similarity, Labels) else "are similar"
+        relation = similarity.relation if isinstance(similarity, WithFeatures) else similarity
+        found = "have the same label" if isinstance(relation, Labels) else "are similar"
         raise SimilarityError(
             f"no two inputs {found}; expected some that do, or similar=None to learn from near neighbours"
         )

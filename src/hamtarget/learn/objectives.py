@@ -11,6 +11,7 @@ from hamtarget.errors import InputError
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.guided import GuidedLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
+from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
@@ -92,6 +93,7 @@ def loss_by_word(
     word: str,
     similarity: Similarity | None,
     *,
+    of_vectors: bool = False,
     n_bits: int | None = None,
     radius: int | tuple[int, ...] | None = None,
     dissimilar_weight: float | None = None,
@@ -100,8 +102,9 @@ def loss_by_word(
 
     Args:
         word: "radius", "probing", "classes", or "auto": probing if there is neither a similarity nor a radius, else
-            radius.
+            radius; and for vectors with labels, radius in a loss that keeps neighbourhoods, too.
         similarity: tells which inputs are similar. None: near neighbours are.
+        of_vectors: True if inputs are vectors, whose directions tell more than labels do.
         n_bits: length of a code. Default: 32 with labels, else 64.
         radius: Hamming distance target. Default: 2.
         dissimilar_weight: weight of dissimilar pairs. Default: 30 with labels, else 300.
@@ -125,17 +128,20 @@ def loss_by_word(
         dissimilar_weight = _LABELLED_WEIGHT if labelled else _WEIGHT
     if word == "classes":
         return ClassCodes(n_bits, radius, dissimilar_weight)
-    return HammingTargetLoss(n_bits, radius, dissimilar_weight=dissimilar_weight)
+    targets = HammingTargetLoss(n_bits, radius, dissimilar_weight=dissimilar_weight)
+    return KeepNeighbors(targets) if word == "auto" and labelled and of_vectors else targets
 
 
-def chosen_loss(loss: Loss, n_bits: int | None, similarity: Similarity | None) -> BatchLoss | ClassCodes:
+def chosen_loss(
+    loss: Loss, n_bits: int | None, similarity: Similarity | None, *, of_vectors: bool
+) -> BatchLoss | ClassCodes:
     """Return a copy of the loss that `HashEncoder(n_bits, loss)` stands for; training changes it.
 
     Raises:
         InputError: `loss` is no loss, or contradicts `n_bits` or the similarity.
     """
     if isinstance(loss, str):
-        chosen = loss_by_word(loss, similarity, n_bits=n_bits)
+        chosen = loss_by_word(loss, similarity, of_vectors=of_vectors, n_bits=n_bits)
     elif isinstance(loss, BatchLoss | ClassCodes):
         chosen = copy.deepcopy(loss)
     else:

@@ -23,6 +23,7 @@ from hamtarget.errors import CorruptFileError, HamtargetError, InputError, Unsup
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
+from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.backbones import SHIPPED, backbone
 from hamtarget.learn.networks.builder import NetworkOptions, build_model
@@ -136,7 +137,7 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
     loss, network = fitted.loss, fitted.network
     inner = fitted.model.model if isinstance(fitted.model, ClassPull) else fitted.model
     described: dict[str, Any] = {
-        "loss": {"kind": loss if isinstance(loss, str) else type(loss).__name__},
+        "loss": _described_loss(loss),
         "network": {"kind": type(network).__name__},
         "center": inner.head.center if isinstance(inner, HashModel) else "mean",
         "training": asdict(fitted.training),
@@ -147,10 +148,6 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
         "input_shape": list(fitted.input_shape),
         "input_range": fitted.input_range,
     }
-    if isinstance(loss, HammingTargetLoss | ProbingLoss):
-        described["loss"]["settings"] = loss.settings()
-    elif isinstance(loss, ClassCodes):
-        described["loss"]["settings"] = asdict(loss)
     if isinstance(network, NetworkOptions):
         described["network"]["settings"] = asdict(network)
     elif isinstance(inner, HashModel) and isinstance(inner.backbone, FrozenBackbone):
@@ -161,6 +158,17 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
     return described
 
 
+def _described_loss(loss: BatchLoss | ClassCodes | str) -> dict[str, Any]:
+    described: dict[str, Any] = {"kind": loss if isinstance(loss, str) else type(loss).__name__}
+    if isinstance(loss, HammingTargetLoss | ProbingLoss | KeepNeighbors):
+        described["settings"] = loss.settings()
+    elif isinstance(loss, ClassCodes):
+        described["settings"] = asdict(loss)
+    if isinstance(loss, KeepNeighbors):
+        described["within"] = _described_loss(loss.loss)
+    return described
+
+
 def _names_of_backbone(model: HashModel | ClassPull) -> list[str]:
     """Return the names of the weights of a frozen network in the model."""
     places = [name for name, module in model.named_modules() if isinstance(module, FrozenBackbone)]
@@ -168,6 +176,9 @@ def _names_of_backbone(model: HashModel | ClassPull) -> list[str]:
 
 
 def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
+    if described["kind"] == KeepNeighbors.__name__:
+        within = _loss_of(described["within"])
+        return KeepNeighbors(within, **described["settings"]) if isinstance(within, BatchLoss) else described["kind"]
     kind = _LOSSES.get(described["kind"])
     if kind is None:
         return str(described["kind"])

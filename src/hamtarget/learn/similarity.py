@@ -79,6 +79,16 @@ class Similarity(ABC):
         """
         raise InputError(f"{type(self).__name__} has no labels; this loss needs Labels or MultiLabels")
 
+    def cosines(self, items: Tensor) -> Tensor:
+        """Return the cosines between the features of a batch of items, (b, b), for losses that keep neighbourhoods.
+
+        Raises:
+            InputError: this relation knows no features.
+        """
+        raise InputError(
+            f"{type(self).__name__} has no features; this loss needs WithFeatures({type(self).__name__}(...), features)"
+        )
+
     @abstractmethod
     def subset(self, items: Tensor) -> Similarity:
         """Return the same relation among some of the items, renumbered 0, 1, ... in the order given."""
@@ -93,17 +103,18 @@ class Similarity(ABC):
 
 
 class Labels(Similarity):
-    """Items are similar if their labels are equal.
+    """Items are similar if their labels are equal. Items without a label are similar to none.
 
     Args:
-        labels: one label for each item, (items,): integers or strings.
+        labels: one label for each item, (items,): integers or strings; None for an item without a label.
+        unlabelled: the label that stands for none, such as -1.
 
     Example:
-        >>> Labels(["cat", "dog", "cat"]).counts().tolist()
-        [1, 0, 1]
+        >>> Labels(["cat", "dog", "cat", None]).counts().tolist()
+        [1, 0, 1, 0]
     """
 
-    def __init__(self, labels: Any) -> None:
+    def __init__(self, labels: Any, *, unlabelled: int | str | None = None) -> None:
         values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         if values.ndim != 1:
             raise ShapeError(f"labels have {values.ndim} dimensions; expected 1: one label an item (or MultiLabels)")
@@ -112,16 +123,23 @@ class Labels(Similarity):
                 f"labels have dtype {values.dtype}; expected integers or strings: if the numbers name classes, pass "
                 "labels.astype(int)"
             )
-        different, numbers = np.unique(values, return_inverse=True)
-        self._set_numbers(torch.from_numpy(numbers.astype(np.int64)), len(different))
+        known = np.array([value is not None and value != unlabelled for value in values.tolist()], dtype=bool)
+        try:
+            different, known_numbers = np.unique(values[known], return_inverse=True)
+        except TypeError as error:
+            raise DtypeError("labels are of several types; expected all integers, or all strings") from error
+        numbers = np.full(len(values), len(different), dtype=np.int64)
+        numbers[known] = known_numbers
+        self._set_numbers(torch.from_numpy(numbers), len(different))
 
     def _set_numbers(self, numbers: Tensor, n_labels: int) -> None:
         self.n_items = len(numbers)
         self.n_labels = n_labels
+        # Items without a label have the number after the last label.
         self._labels = numbers
         # Items sorted by label: the members of label c are members[starts[c] : starts[c] + sizes[c]].
         self._members = torch.argsort(self._labels, stable=True)
-        self._sizes = torch.bincount(self._labels, minlength=n_labels)
+        self._sizes = torch.bincount(self._labels, minlength=n_labels + 1)
         self._starts = torch.cumsum(self._sizes, 0) - self._sizes
         self._rank = torch.empty_like(self._members)
         places = torch.arange(self.n_items, device=numbers.device)
@@ -129,7 +147,13 @@ class Labels(Similarity):
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return a boolean (rows, columns): True if the labels are equal."""
-        return self._labels[rows][:, None] == self._labels[columns][None, :]
+        labels = self._labels[rows]
+        return (labels[:, None] == self._labels[columns][None, :]) & (labels < self.n_labels)[:, None]
+
+    @property
+    def unlabelled(self) -> Tensor:
+        """A boolean (items,): True for items without a label."""
+        return self._labels == self.n_labels
 
     def labels(self, items: Tensor) -> Tensor:
         """Return a 1 in the column of each item's label; the columns are all labels in sorted order."""
@@ -138,10 +162,13 @@ class Labels(Similarity):
 
     def counts(self) -> Tensor:
         """Return the number of other items of the same label, for each item."""
-        return self._sizes[self._labels] - 1
+        return torch.where(self.unlabelled, 0, self._sizes[self._labels] - 1)
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Return `count` different random items of each marker's label, (markers, count)."""
+        """Return `count` different random items of each marker's label, (markers, count).
+
+        For a marker without a label they are items without one.
+        """
         label = self._labels[markers]
         place = _draw_places(self._sizes[label] - 1, count, generator)
         # The places of all other members of the label: those from the marker on move up by one.
@@ -340,6 +367,70 @@ class Custom(Similarity):
     def subset(self, items: Tensor) -> Custom:
         """Return the same function, asked about the original items."""
         return Custom(lambda rows, columns: self.function(items[rows], items[columns]), len(items))
+
+
+class WithFeatures(Similarity):
+    """Any relation, and beside it the features of the items, for losses that keep neighbourhoods.
+
+    Args:
+        relation: tells which items are similar.
+        features: (items, columns); only their directions count.
+
+    Example:
+        >>> both = WithFeatures(Labels(["cat", "dog"]), torch.tensor([[3.0, 0.0], [4.0, 3.0]]))
+        >>> both.cosines(torch.tensor([0, 1])).round(decimals=3).tolist()
+        [[1.0, 0.8], [0.8, 1.0]]
+    """
+
+    def __init__(self, relation: Similarity, features: Tensor) -> None:
+        if features.ndim != 2 or len(features) != relation.n_items:
+            raise ShapeError(
+                f"features have shape {tuple(features.shape)}; expected ({relation.n_items}, columns): a row for each "
+                "item of the relation"
+            )
+        self.relation = relation
+        self.n_items = relation.n_items
+        self.capturable = relation.capturable
+        self._directions = torch.nn.functional.normalize(features.float(), dim=1)
+
+    def cosines(self, items: Tensor) -> Tensor:
+        """Return the cosines between the items' features, (b, b)."""
+        directions = self._directions[items]
+        return directions @ directions.T
+
+    def between(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the answer of the relation."""
+        return self.relation.between(rows, columns)
+
+    def counts(self) -> Tensor | None:
+        """Return the counts of the relation; items without a label count as much as the largest class.
+
+        They have features, so that they can be learned from: they are drawn in groups of their own.
+        """
+        counts = self.relation.counts()
+        if counts is None or not isinstance(self.relation, Labels):
+            return counts
+        unlabelled = self.relation.unlabelled
+        most = torch.minimum(counts.max(), unlabelled.sum() - 1)
+        return torch.where(unlabelled, most, counts)
+
+    def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """Return items drawn by the relation; see `counts` for items without a label."""
+        return self.relation.draw(markers, count, generator)
+
+    def labels(self, items: Tensor) -> Tensor:
+        """Return the labels of the relation."""
+        return self.relation.labels(items)
+
+    def subset(self, items: Tensor) -> WithFeatures:
+        """Return the relation and the features of some items."""
+        return WithFeatures(self.relation.subset(items), self._directions[items])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same relation and features on `device`."""
+        moved = super().to(device)
+        moved.relation = self.relation.to(device)
+        return moved
 
 
 def as_similarity(similar: Any, n_items: int) -> Similarity:
