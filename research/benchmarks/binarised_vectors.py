@@ -12,8 +12,9 @@ The methods:
 - `signs`: the sign of each column, as vector databases binarise; for other numbers of bits than columns, the signs
   after a random orthogonal projection.
 - `ITQ`: signs of rotated principal components; at most a bit for each column.
-- `HashEncoder`: codes learned without labels, with default settings.
-- `KeepNeighbors`: codes learned from the same neighbours, that keep the order of near rows as well.
+- `learned`: `HashEncoder` with a loss by which the ten nearest rows come before all others in the whole code,
+  `ProbingLoss(n_bits, substrings=1)`.
+- `learned, neighbourhoods kept`: the same loss in `KeepNeighbors`, which keeps the order of the others as well.
 
 Three ways to rank: by Hamming distance (`codes`); by the query's real values against the codes (`asymmetric`); and the
 best 40 by Hamming distance, rescored by the vectors in int8 (`rescored`), which are then kept as well, for example on
@@ -40,6 +41,9 @@ K = 10
 RESCORED = 40
 RANKS = 1000
 LEARNED_FROM = 20_000
+STEPS = 400
+GROUP = 4
+TEMPERATURE = 0.5
 BITS = (64, 128, 256, 1024)
 
 Vectors = NDArray[np.float32]
@@ -77,10 +81,11 @@ def signs(n_bits: int, base: Vectors, seed: int) -> Logits:
 def learned(n_bits: int, base: Vectors, seed: int, *, keep: bool) -> Logits:
     """Return the logits of a network that was learned from a sample."""
     sample = base[np.random.default_rng(seed).permutation(len(base))[:LEARNED_FROM]]
-    loss = ProbingLoss(n_bits)
+    # The whole code is one substring: what counts is the order by distance, not the tables of an index.
+    loss = ProbingLoss(n_bits, substrings=1, temperature=TEMPERATURE)
     encoder = HashEncoder(
         loss=KeepNeighbors(loss) if keep else loss,
-        training=TrainingOptions(batch_size=512, steps=400),
+        training=TrainingOptions(steps=STEPS, group_size=GROUP),
         seed=seed,
         device="cpu",
     )
@@ -90,8 +95,8 @@ def learned(n_bits: int, base: Vectors, seed: int, *, keep: bool) -> Logits:
 METHODS: dict[str, Callable[[int, Vectors, int], Logits]] = {
     "signs": signs,
     "ITQ": lambda n_bits, base, seed: ITQ(n_bits, seed=seed).fit(base[:LEARNED_FROM]).logits,
-    "HashEncoder": lambda n_bits, base, seed: learned(n_bits, base, seed, keep=False),
-    "KeepNeighbors": lambda n_bits, base, seed: learned(n_bits, base, seed, keep=True),
+    "learned": lambda n_bits, base, seed: learned(n_bits, base, seed, keep=False),
+    "learned, neighbourhoods kept": lambda n_bits, base, seed: learned(n_bits, base, seed, keep=True),
 }
 
 
@@ -138,13 +143,13 @@ def measure(
     }
 
 
-def lengths(method: str, columns: int) -> list[int]:
-    """Return the numbers of bits that a method is measured at."""
+def lengths(method: str, columns: int, bits: list[int]) -> list[int]:
+    """Return the numbers of bits that a method is measured at: those wanted, and a bit for each column."""
     if method == "signs":
-        return sorted({*BITS, columns})
+        return sorted({*bits, columns})
     if method == "ITQ":
-        return sorted({bits for bits in (*BITS, columns // 8 * 8) if bits <= columns})
-    return list(BITS)
+        return sorted({length for length in (*bits, columns // 8 * 8) if length <= columns})
+    return list(bits)
 
 
 def main() -> None:
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="rows of a file at the most (default: %(default)s)")
     parser.add_argument("--queries", type=int, default=500, help="queries (default: %(default)s)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="methods to measure")
+    parser.add_argument("--bits", nargs="+", type=int, default=list(BITS), help="bits of a code (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw and of the methods")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the results")
     arguments = parser.parse_args()
@@ -171,7 +177,7 @@ def main() -> None:
         columns = base.shape[1]
         rows: list[dict[str, Any]] = []
         for method in arguments.methods:
-            for n_bits in lengths(method, columns):
+            for n_bits in lengths(method, columns, arguments.bits):
                 begun = time.process_time()
                 logits = METHODS[method](n_bits, base, arguments.seed)
                 seconds = time.process_time() - begun

@@ -97,7 +97,8 @@ def test_the_best_weights_come_with_their_proxies():
 
 
 @pytest.mark.parametrize(
-    ("similar", "found"), [(None, "None"), (MultiLabels(np.eye(240)), "MultiLabels"), (np.eye(240, 9, dtype=int), "Multi")]
+    ("similar", "found"),
+    [(None, "None"), (MultiLabels(np.eye(240)), "MultiLabels"), (np.eye(240, 9, dtype=int), "Multi")],
 )
 def test_it_needs_one_label_for_each_input(similar, found):
     for loss in (ClassCodes(16), "classes"):

@@ -30,6 +30,7 @@ from hamtarget.learn import (
     TrainingOptions,
 )
 from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.proxies import ProxyLoss
 from hamtarget.learn.objectives import loss_by_word
 from hamtarget.learn.similarity import nearest_neighbors
@@ -79,6 +80,9 @@ def test_bits_radius_and_weight_depend_on_what_is_similar(similar, n_bits, radiu
     encoder = HashEncoder(training=SHORT, **SMALL).fit(clusters()[0], similar)
     assert (encoder.n_bits, encoder.radius) == (n_bits, radius)
     loss = encoder._fitted.loss
+    if weight == 30.0:
+        assert type(loss) is KeepNeighbors
+        loss = loss.loss
     assert type(loss) is (ProbingLoss if radius is None else HammingTargetLoss)
     if weight is not None:
         assert loss.dissimilar_weight == weight
@@ -88,7 +92,9 @@ def test_bits_radius_and_weight_depend_on_what_is_similar(similar, n_bits, radiu
     ("word", "similar", "expected"),
     [
         ("auto", None, "ProbingLoss"),
-        ("auto", np.arange(60) % 3, "HammingTargetLoss"),
+        ("auto", np.arange(60) % 3, "KeepNeighbors"),
+        ("radius", np.arange(60) % 3, "HammingTargetLoss"),
+        (KeepNeighbors(ProbingLoss(16)), None, "KeepNeighbors"),
         ("probing", np.arange(60) % 3, "ProbingLoss"),
         ("radius", None, "HammingTargetLoss"),
         ("classes", np.arange(60) % 3, "GuidedLoss"),
@@ -114,6 +120,10 @@ def test_the_loss_is_chosen_by_a_word_or_given(word, similar, expected, monkeypa
 def test_a_word_with_settings():
     labels = Labels(np.arange(8) % 2)
     assert loss_by_word("auto", None, radius=3).radius == 3
+    assert loss_by_word("auto", None, of_vectors=True, radius=3).radius == 3
+    kept = loss_by_word("auto", labels, of_vectors=True, n_bits=16, radius=1, dissimilar_weight=7)
+    assert isinstance(kept, KeepNeighbors)
+    assert (kept.n_bits, kept.radius, kept.loss.dissimilar_weight) == (16, 1, 7)
     assert loss_by_word("auto", labels, n_bits=16, radius=(1, 2)).settings()["radius"] == [1, 2]
     assert loss_by_word("radius", labels, dissimilar_weight=7).dissimilar_weight == 7
     assert loss_by_word("classes", labels, n_bits=16, radius=1) == ClassCodes(16, 1, 30.0)
@@ -353,6 +363,53 @@ def test_several_labels_may_have_any_type(dtype):
     np.testing.assert_array_equal(
         codes, HashEncoder(training=SHORT, **SMALL).fit(rows, MultiLabels(several)).encode(rows)
     )
+
+
+# Neighbourhoods
+
+
+def unlike_classes():
+    """Return vectors of 12 classes that differ in 12 columns, and their labels."""
+    random = np.random.default_rng(5)
+    labels = np.arange(480) % 12
+    return (4 * np.eye(12)[labels] + random.normal(size=(480, 12))).astype(np.float32), labels
+
+
+def share_of_own_class(encoder, rows, labels):
+    """Return the share of the ten nearest codes of each row that are of its class."""
+    logits = np.where(encoder.logits(rows) > 0, 1, -1)
+    near = np.argsort(-(logits @ logits.T) + 1000 * np.eye(len(rows)), axis=1)[:, :10]
+    return float((labels[near] == labels[:, None]).mean())
+
+
+def test_classes_without_labels_are_told_apart_better_than_by_labels_alone():
+    rows, labels = unlike_classes()
+    unknown = labels >= 4
+    training = TrainingOptions(steps=150, batch_size=64)
+    settings = {"training": training, "network": NetworkOptions(width=32), "device": "cpu"}
+    alone = HashEncoder(32, "radius", **settings).fit(rows[~unknown], labels[~unknown])
+    kept = HashEncoder(32, **settings).fit(rows[~unknown], labels[~unknown])
+    some = HashEncoder(32, **settings).fit(rows, [None if label >= 4 else label for label in labels.tolist()])
+    by_labels, by_both, by_all = (share_of_own_class(e, rows[unknown], labels[unknown]) for e in (alone, kept, some))
+    assert by_labels < by_both
+    assert by_labels + 0.1 < by_all
+    assert share_of_own_class(some, rows[~unknown], labels[~unknown]) > 0.9
+
+
+def test_neighbourhoods_are_those_of_vectors():
+    images = np.random.default_rng(0).random((12, 8, 8)).astype(np.float32)
+    with pytest.raises(InputError, match=r"KeepNeighbors keeps neighbourhoods of vectors.*HammingTargetLoss, alone"):
+        HashEncoder(loss=KeepNeighbors(HammingTargetLoss(16, 2)), **SMALL).fit(images, np.arange(12) % 2)
+
+
+def test_a_loss_that_keeps_neighbourhoods_is_saved_with_what_it_holds(tmp_path):
+    rows, labels = clusters()
+    encoder = HashEncoder(16, training=SHORT, **SMALL).fit(rows, labels)
+    encoder.save(tmp_path)
+    loaded = HashEncoder.load(tmp_path)
+    assert loaded.loss.extra_repr() == encoder._fitted.loss.extra_repr()
+    assert loaded.loss.loss.dissimilar_weight == 30
+    np.testing.assert_array_equal(loaded.encode(rows), encoder.encode(rows))
 
 
 # Collapse
