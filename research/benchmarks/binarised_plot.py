@@ -1,6 +1,6 @@
 """Draw the recall of binarised vectors against the bytes of a code.
 
-python -m research.benchmarks.binarised_plot research/results/binarised_vectors.json docs/images/binarised_vectors.png
+python -m research.benchmarks.binarised_plot docs/images/binarised_vectors.png research/results/binarised_vectors/*.json
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ _COLOURS = {
 _WAYS = {"recall by codes": "by Hamming distance", "recall rescored": "best 40 rescored by int8 vectors"}
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
-    """Write the picture of `results`, as binarised_vectors.py makes them: a column for each set."""
-    sets = results["sets"]
+def plot(sets: dict[str, Any], path: Path) -> None:
+    """Write the picture of sets as binarised_vectors.py makes them, with a column for each."""
     figure, grid = pyplot.subplots(
         len(_WAYS), len(sets), figsize=(5.5 * len(sets), 8), layout="constrained", squeeze=False, sharey=True
     )
@@ -52,10 +51,13 @@ def plot(results: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Draw a file of results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="JSON file that binarised_vectors.py wrote")
     parser.add_argument("picture", type=Path, help="PNG file to write")
+    parser.add_argument("results", type=Path, nargs="+", help="JSON files that binarised_vectors.py wrote")
     arguments = parser.parse_args()
-    plot(json.loads(arguments.results.read_text(encoding="utf-8")), arguments.picture)
+    sets: dict[str, Any] = {}
+    for file in arguments.results:
+        sets |= json.loads(file.read_text(encoding="utf-8"))["sets"]
+    plot(sets, arguments.picture)
 
 
 if __name__ == "__main__":

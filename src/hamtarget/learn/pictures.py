@@ -122,7 +122,7 @@ def fit_pictures(
         inputs, rows, broken = decoded.images, decoded.rows, decoded.broken
     _tell_skipped(broken, len(rows))
 
-    chosen = chosen_loss(loss_word_for(relation) if loss == "auto" else loss, n_bits, relation, of_vectors=seen_once)
+    chosen = chosen_loss(loss_word_for(relation) if loss == "auto" else loss, n_bits, relation, of_vectors=False)
     kept = torch.from_numpy(rows)
     if relation is None and features is not None:
         relation = _alike(features.values, neighbors_progress)

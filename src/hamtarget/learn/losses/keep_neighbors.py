@@ -46,7 +46,7 @@ class KeepNeighbors(BatchLoss):
     def __init__(
         self,
         loss: BatchLoss,
-        weight: float = 10.0,
+        weight: float = 3.0,
         *,
         focus: float = 2.0,
         code_focus: float = 2.0,
