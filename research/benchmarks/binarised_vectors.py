@@ -131,9 +131,9 @@ def measure(
     query_signs = np.where(query_logits > 0, np.float32(1), np.float32(-1))
     # Rows at one distance come in random order.
     noise = np.random.default_rng(0).random(len(base), dtype=np.float32) / 2
-    by_codes = query_signs @ base_signs.T + noise
+    by_codes: Vectors = (query_signs @ base_signs.T + noise).astype(np.float32)
     first = nearest(by_codes, RESCORED)
-    rescored = np.einsum("qd,qkd->qk", queries, int8[first])
+    rescored: Vectors = np.einsum("qd,qkd->qk", queries, int8[first]).astype(np.float32)
     best = np.take_along_axis(first, nearest(rescored, K), axis=1)
     return {
         "recall by codes": recall(nearest(by_codes, K), true),

@@ -102,13 +102,13 @@ class SentenceModel:
 
     def _layer(self, units: Tensor, real: Tensor, name: str) -> Tensor:
         rows, length, _ = units.shape
-        heads = [
+        query, key, value = (
             self._linear(units, f"{name}attention.self.{part}")
             .view(rows, length, self._config["num_attention_heads"], -1)
             .transpose(1, 2)
             for part in ("query", "key", "value")
-        ]
-        attended = F.scaled_dot_product_attention(*heads, attn_mask=real[:, None, None])
+        )
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=real[:, None, None])
         attended = self._linear(attended.transpose(1, 2).reshape(units.shape), f"{name}attention.output.dense")
         units = self._normalized(units + attended, f"{name}attention.output.LayerNorm")
         wide = F.gelu(self._linear(units, f"{name}intermediate.dense"))
