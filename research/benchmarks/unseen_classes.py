@@ -67,7 +67,7 @@ class Sentences:
 def read(file: Path, seed: int) -> Sentences:
     """Return a set; the seed draws the labelled classes."""
     with np.load(file) as arrays:
-        vectors, names, split = arrays["vectors"], arrays["labels"], arrays["split"]
+        vectors, names, split = arrays["vectors"].astype(np.float32), arrays["labels"], arrays["split"]
     classes, labels = np.unique(names, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(classes))
     labelled = np.isin(labels, order[: round(SHARE_LABELLED * len(classes))])
