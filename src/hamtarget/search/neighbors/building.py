@@ -26,8 +26,8 @@ RowType = Literal["int8", "uint8", "float16", "float32"]
 BYTES_PER_NUMBER: dict[RowType, int] = {"int8": 1, "uint8": 1, "float16": 2, "float32": 4}
 # Bytes of the sample that centres are trained on.
 _SAMPLE_BYTES = 1 << 29
-# Parts of a sketch: more read slower, fewer choose worse.
-_MOST_PARTS = 64
+# Parts of a sketch: more take longer to read, fewer need more comparisons.
+_PARTS = 32
 # The core's kernels know parts of at most so many numbers.
 _MOST_DIMS_PER_PART = 8
 
@@ -84,13 +84,13 @@ class Steps:
 
 
 def n_cells_for(n_rows: int) -> int:
-    """Return the number of cells for so many rows: about 8 sqrt(rows), a multiple of 16."""
-    return max(16, 16 * round(8 * math.sqrt(n_rows) / 16))
+    """Return the number of cells for so many rows: about 4 sqrt(rows), a multiple of 16."""
+    return max(16, 16 * round(4 * math.sqrt(n_rows) / 16))
 
 
 def dims_per_part_for(n_dims: int) -> int:
-    """Return how many numbers a part of a sketch stands for: 2, and more where there would be too many parts."""
-    return min(_MOST_DIMS_PER_PART, max(2, -(-n_dims // _MOST_PARTS)))
+    """Return how many numbers a part of a sketch stands for, so that there are about 32 parts."""
+    return min(_MOST_DIMS_PER_PART, max(2, round(n_dims / _PARTS)))
 
 
 class Builder:
@@ -151,7 +151,8 @@ class Builder:
         def tuned(report: Callable[[float], None]) -> dict[int, Curve]:
             return {
                 k: measure_curve(
-                    truth,
+                    # Half of the queries do for numbers of neighbours that are less often asked for.
+                    truth if k == self._k else truth.every(2),
                     k,
                     search,
                     self._rows_of,
@@ -249,11 +250,14 @@ class NumbersOfIds:
     """Tells the number of a row by its id."""
 
     def __init__(self, ids: Rows) -> None:
+        self._are_numbers = bool((ids == np.arange(len(ids))).all())
         self._order = np.argsort(ids, kind="stable")
         self._sorted = ids[self._order]
 
     def of(self, ids: Rows) -> Rows:
         """Return numbers of rows; -1, which stands for no row, stays."""
+        if self._are_numbers:
+            return ids
         place = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
         return np.where(self._sorted[place] == ids, self._order[place], -1)
 

@@ -12,7 +12,7 @@ from hamtarget.search.core import _native
 from hamtarget.search.neighbors.building import BYTES_PER_NUMBER, Built
 from hamtarget.search.neighbors.curve import Costs, Curve
 from hamtarget.search.neighbors.exact import ScannedRows
-from hamtarget.search.neighbors.space import MAX_DIMS, MIN_DIMS, VectorSpace, check_metric
+from hamtarget.search.neighbors.space import LARGEST, MAX_DIMS, MIN_DIMS, VectorSpace, check_metric
 
 _TABLES = ("recall", "error", "candidates", "compared", "seconds")
 Arrays = dict[str, NDArray[Any]]
@@ -104,8 +104,8 @@ def _saved_from(about: dict[str, Any], arrays: Arrays) -> Saved:
     if "built" not in about:
         ids = _array(arrays, "ids", np.int64, (-1,))
         rows = _array(arrays, "rows", np.float32, (len(ids), n_dims))
-        if len(np.unique(ids)) != len(ids) or not np.isfinite(rows).all():
-            raise ValueError("ids or rows are damaged")
+        if len(np.unique(ids)) != len(ids) or ids.min(initial=0) < 0 or not (np.abs(rows) <= LARGEST).all():
+            raise ValueError("ids or rows are out of range")
         return Saved(asked, space, ScannedRows.of(ids, rows, space.core_metric), str(about["why"]), n_rows)
     told = about["built"]
     if told["row_type"] not in BYTES_PER_NUMBER:

@@ -19,7 +19,7 @@ MIN_DIMS, MAX_DIMS = 1, 4096
 # Bytes of a block of float32 rows that is worked on at a time.
 _BLOCK_BYTES = 32 << 20
 # Squares of larger numbers, summed over 4,096 dimensions, could leave the range of float32.
-_LARGEST = 1e17
+LARGEST = 1e17
 # Whole numbers up to 255 are taken to be bytes if some is at least so large; smaller ones may be counts or flags.
 _LEAST_OF_BYTES = 32
 
@@ -211,11 +211,11 @@ class VectorSpace:
         if not len(rows):
             return
         reach = np.abs(rows).max(axis=1)
-        far = np.flatnonzero(~(reach <= _LARGEST))
+        far = np.flatnonzero(~(reach <= LARGEST))
         if len(far):
             raise InputError(
                 f"{name}: row {first + far[0]:,} is too far from the vectors of the index for float32; "
-                f"expected numbers up to {_LARGEST / self.scale:.3g} from their mean"
+                f"expected numbers up to {LARGEST / self.scale:.3g} from their mean"
             )
 
 

@@ -20,11 +20,16 @@ Searching = Callable[[Floats, int, int, int], tuple[Rows, Any]]
 # Held-out rows.
 N_QUERIES = 1000
 # Steps between budgets and between comparisons; recall is interpolated between budgets, not between comparisons.
-_BUDGET_STEP = 1.5
-_COMPARISONS_STEP = 1.35
+_BUDGET_STEP = 1.6
+_COMPARISONS_STEP = 1.4
 # More is not measured: beyond it, a search reads everything.
-_ENOUGH_RECALL = 0.998
-_LEAST_GAIN = 0.0005
+_ENOUGH_RECALL = 0.996
+# More comparisons are tried while they gain at least this, and this share of what is missing.
+_LEAST_GAIN = 0.001
+_LEAST_SHARE = 0.05
+# At the best setting for a recall, too small a budget and too few comparisons lose about as much as each other.
+# Settings are not measured where comparisons lose more than so many times what the budget loses.
+_MOST_IMBALANCE = 2.0
 
 
 class Truth(NamedTuple):
@@ -43,6 +48,16 @@ class Truth(NamedTuple):
     scores: Floats
     itself: Rows | None
     seconds: float
+
+    def every(self, step: int) -> Truth:
+        """Return every so many-th query."""
+        itself = None if self.itself is None else self.itself[::step]
+        return self._replace(
+            queries=np.ascontiguousarray(self.queries[::step]),
+            rows=self.rows[::step],
+            scores=self.scores[::step],
+            itself=itself,
+        )
 
 
 class RowsByNumber(Protocol):
@@ -151,11 +166,11 @@ def measure_curve(
         report: called with the share of the work that is done.
     """
     wanted = k + (truth.itself is not None)
-    budgets = _ladder(max(wanted + 1, 4 * k, n_rows // n_cells), n_rows // 2, _BUDGET_STEP)
+    budgets = _ladder(max(wanted + 1, 10 * k, 2 * n_rows // n_cells), n_rows // 2, _BUDGET_STEP)
     comparisons = _ladder(max(wanted + 1, 8), max(wanted + 1, min(40 * k + 200, n_rows)), _COMPARISONS_STEP)
     shape = (len(budgets), len(comparisons))
     tables = {name: np.full(shape, np.nan) for name in ("recall", "error", "candidates", "compared", "seconds")}
-    enough = min(_ENOUGH_RECALL, ceiling - 0.002)
+    enough = min(_ENOUGH_RECALL, ceiling - 0.003)
     first_column, row = 0, -1
     for row, budget in enumerate(budgets):
         before = -1.0
@@ -173,9 +188,9 @@ def measure_curve(
             tables["candidates"][here], tables["compared"][here] = counts.mean(axis=0)
             tables["seconds"][here] = seconds / len(shares)
             gain, before = shares.mean() - before, shares.mean()
-            if gain < _LEAST_GAIN and column > first_column:
+            if gain < max(_LEAST_GAIN, _LEAST_SHARE * (1 - before)) and column > first_column:
                 break
-        first_column = _first_useful(tables["recall"], row, first_column)
+        first_column = _first_useful(tables["recall"][row], first_column)
         report(min(1.0, (row + 1) / len(budgets)))
         if before >= enough:
             break
@@ -198,16 +213,14 @@ def _ladder(first: int, last: int, step: float) -> NDArray[np.int64]:
     return np.unique(np.rint(np.geomspace(first, last, count)).astype(np.int64))
 
 
-def _first_useful(recall: NDArray[np.float64], row: int, column: int) -> int:
-    """Return the first column worth measuring at the next budget: those that no longer gain are left."""
-    while (
-        row > 0
-        and column + 1 < recall.shape[1]
-        and recall[row, column] - recall[row - 1, column] < _LEAST_GAIN
-        and recall[row, column] < np.nanmax(recall[row]) - 0.02
-    ):
+def _first_useful(recall: NDArray[np.float64], column: int) -> int:
+    """Return the first column to measure at the next, larger budget, which needs no fewer comparisons."""
+    best = float(np.nanmax(recall))
+    lost = best - recall
+    while column + 1 < len(recall) and lost[column] > _MOST_IMBALANCE * (1 - best) + 0.01:
         column += 1
-    return column
+    # The next budget loses less.
+    return max(0, column - 1) if column + 1 < len(recall) else column
 
 
 def chosen_ks(k: int, n_rows: int) -> Sequence[int]:
