@@ -17,9 +17,6 @@ class NaiveNeighborCore:
     def __len__(self):
         return len(self.ids)
 
-    def contains(self, ids):
-        return np.isin(ids, self.ids)
-
     def add(self, ids, vectors, *, threads=1):
         vectors = np.asarray(vectors, dtype=np.float32)
         away = 0.5 * (self.centres**2).sum(axis=1) - vectors @ self.centres.T
@@ -75,19 +72,5 @@ class NaiveNeighborCore:
     def _scores(self, query, rows):
         return (0.5 * (rows**2).sum(axis=1) if self.metric == "l2" else 0) - rows @ query
 
-    def bytes(self):
-        return {"vectors": self.rows.nbytes, "ids": self.ids.nbytes}
-
-    def state(self):
-        return {name: getattr(self, name) for name in ("centres", "codebooks", "ids", "rows", "cells", "sketched")} | {
-            "kinds": np.array([self.metric == "l2", ["int8", "uint8", "float16", "float32"].index(self.row_type)])
-        }
-
-    @classmethod
-    def from_state(cls, state):
-        is_l2, kind = state["kinds"].tolist()
-        row_type = ["int8", "uint8", "float16", "float32"][kind]
-        core = cls(state["rows"].shape[1], "l2" if is_l2 else "dot", row_type, state["centres"], state["codebooks"])
-        for name in ("ids", "rows", "cells", "sketched"):
-            setattr(core, name, state[name])
-        return core
+    def compact(self):
+        pass

@@ -108,7 +108,8 @@ class Curve:
                 low = high - 1
                 gain = careful[high, column] - careful[low, column]
                 share = (recall - careful[low, column]) / gain if gain > 0 else 1.0
-            budget = int(np.ceil(np.exp(_between(np.log(self.budgets[[low, high]]), share))))
+            # A hair less, so that rounding of the logarithms makes no whole number larger.
+            budget = int(np.ceil(np.exp(_between(np.log(self.budgets[[low, high]]), share)) * (1 - 1e-9)))
             candidates = _between(self.candidates[[low, high], column], share)
             compared = _between(self.compared[[low, high], column], share)
             work = float(self.costs.work(candidates, compared))
