@@ -166,6 +166,12 @@ class VectorSpace:
         """
         if self.metric == "l2":
             return self.rows(vectors, name=name), None
+        if self.metric == "cosine" and vectors.dtype == np.float32:
+            squares = np.einsum("ij,ij->i", vectors, vectors)
+            # Neither NaN nor too large nor too small for float32: most queries need no more than this.
+            if ((squares > 1e-20) & (squares < 1e30)).all():
+                short = vectors / np.sqrt(squares)[:, None]
+                return short, np.stack([np.ones(len(short)), 1 - short @ self.offset], axis=1)
         checked = self._checked(vectors, name=name, first=0)
         if self.metric == "cosine":
             size = np.ones(len(checked))
