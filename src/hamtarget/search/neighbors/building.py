@@ -84,8 +84,8 @@ class Steps:
 
 
 def n_cells_for(n_rows: int) -> int:
-    """Return the number of cells for so many rows: about 4 sqrt(rows), a multiple of 16."""
-    return max(16, 16 * round(4 * math.sqrt(n_rows) / 16))
+    """Return the number of cells for so many rows: about 6 sqrt(rows), a multiple of 16."""
+    return max(16, 16 * round(6 * math.sqrt(n_rows) / 16))
 
 
 def dims_per_part_for(n_dims: int) -> int:

@@ -48,9 +48,9 @@ class Costs(NamedTuple):
     def of(cls, n_dims: int, n_cells: int, n_parts: int, bytes_per_number: int) -> Costs:
         """Return the costs for an index of this form."""
         return cls(
-            query=4000 + n_cells * n_dims / 33,
-            candidate=0.133 * (n_parts + 2),
-            comparison=60 + 0.3 * n_dims * bytes_per_number,
+            query=2500 + n_cells * n_dims / 80,
+            candidate=0.07 * (n_parts + 2),
+            comparison=60 + 0.28 * n_dims * bytes_per_number,
         )
 
     def work(self, candidates: Any, comparisons: Any) -> Any:

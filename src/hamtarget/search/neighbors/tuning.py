@@ -169,7 +169,7 @@ def measure_curve(
     """
     wanted = k + (truth.itself is not None)
     budgets = _ladder(max(wanted + 1, 10 * k, 2 * n_rows // n_cells), n_rows // 2, _BUDGET_STEP)
-    comparisons = _ladder(max(wanted + 1, 8), max(wanted + 1, min(40 * k + 200, n_rows)), _COMPARISONS_STEP)
+    comparisons = _ladder(max(wanted + 1, 8), max(wanted + 1, min(100 * k + 1000, n_rows)), _COMPARISONS_STEP)
     shape = (len(budgets), len(comparisons))
     tables = {name: np.full(shape, np.nan) for name in ("recall", "error", "candidates", "compared", "seconds")}
     enough = min(_ENOUGH_RECALL, ceiling - 0.003)
