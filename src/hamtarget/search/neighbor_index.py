@@ -468,6 +468,8 @@ def _why_cells(built: Built, settings: dict[int, Setting], k: int) -> str:
     if tuned is None:
         return "cells"
     seconds = built.curves[tuned].seconds_at(settings[tuned])
+    if np.isnan(seconds):
+        return "cells, all of which are read for the recall that is wanted"
     return (
         f"cells: {1e6 * seconds:,.0f} us of one core a query at k = {tuned}, where an exact scan takes "
         f"{1e6 * built.scan_seconds:,.0f}"

@@ -1,5 +1,6 @@
 """Parts of NeighborIndex against naive twins: scans, cells, sketches, recall, the choice of settings."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,6 +140,10 @@ def test_the_setting_of_least_work():
     assert curve.setting(0.7)[:2] == (142, 20)
     assert curve.setting(0.9)[:2] == (5000, 5000)
     assert curve.setting(0.995) is None
+    assert curve.seconds_at(curve.setting(0.6)) == pytest.approx(1e-5)
+    assert np.isnan(curve.seconds_at(curve.setting(0.9)))
+    nothing = replace(curve, seconds=np.full_like(recall, np.nan))
+    assert np.isnan(nothing.seconds_at(curve.setting(0.6)))
     assert [point[:3] for point in curve.frontier()] == [(0.5, 100, 10), (0.6, 100, 20), (0.7, 200, 10), (0.8, 200, 20)]
 
 

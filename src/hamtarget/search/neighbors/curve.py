@@ -146,11 +146,13 @@ class Curve:
         return kept
 
     def seconds_at(self, setting: Setting) -> float:
-        """Return the seconds of one core that a query of a setting takes, between those of measured budgets."""
+        """Return the seconds of one core that a query of a setting takes; NaN for one that was not measured."""
         column = int(np.searchsorted(self.comparisons, setting.comparisons))
         if column == len(self.comparisons):
             return float("nan")
-        known = ~np.isnan(self.seconds[:, column])
+        known = self.seconds[:, column] > 0
+        if not known.any():
+            return float("nan")
         return float(
             np.exp(np.interp(np.log(setting.budget), np.log(self.budgets[known]), np.log(self.seconds[known, column])))
         )
