@@ -1,23 +1,30 @@
-"""Picture hashes by name, and the files that keep such a name."""
+"""Hashes of pictures and texts by name, and the files that keep such a name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from hamtarget._reading import parse_json, reason_of
 from hamtarget.encoders.dhash import DHash
 from hamtarget.encoders.pdq import PDQ
 from hamtarget.encoders.phash import PHash
 from hamtarget.encoders.picture_hash import HASH_FORMAT, PictureHash
+from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.simhash import TEXT_HASH_FILE_NAME, TEXT_HASH_FORMAT, SimHash64
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 
 PICTURE_HASHES: dict[str, type[PictureHash]] = {kind.name: kind for kind in (PHash, DHash, PDQ)}
+TEXT_HASHES: dict[str, type[SimHash64]] = {SimHash64.name: SimHash64}
+
+Hash = TypeVar("Hash", bound=Encoder)
 
 # A larger file is none that `save` wrote.
 _MAX_FILE_BYTES = 10_000
 
 
-def open_hash_file(path: Path) -> PictureHash:
+def open_hash_file(path: Path) -> Encoder:
     """Return the hash that a file names.
 
     Raises:
@@ -30,16 +37,22 @@ def open_hash_file(path: Path) -> PictureHash:
             content = file.read(_MAX_FILE_BYTES)
         text = content.decode()
     except OSError as error:
-        raise FileError(f"{path}: {reason_of(error)}; expected a saved picture hash") from error
+        raise FileError(f"{path}: {reason_of(error)}; expected a saved hash") from error
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{path} is no text; restore it or save the encoder again") from error
     found = parse_json(text, where=str(path))
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} holds no object; restore it or save the encoder again")
-    name = found.get("picture_hash")
-    if found.get("format") != HASH_FORMAT or not isinstance(name, str) or name not in PICTURE_HASHES:
+    if path.name == TEXT_HASH_FILE_NAME:
+        return _named(found, path, "text_hash", TEXT_HASH_FORMAT, TEXT_HASHES)()
+    return _named(found, path, "picture_hash", HASH_FORMAT, PICTURE_HASHES)()
+
+
+def _named(found: dict[str, Any], path: Path, field: str, format: int, known: Mapping[str, type[Hash]]) -> type[Hash]:
+    name = found.get(field)
+    if found.get("format") != format or not isinstance(name, str) or name not in known:
         raise UnsupportedFileError(
             f"{path}: format {str(found.get('format'))[:40]}, hash {str(name)[:40]!r}; this version knows format "
-            f"{HASH_FORMAT} and {', '.join(PICTURE_HASHES)}: upgrade hamtarget"
+            f"{format} and {', '.join(known)}: upgrade hamtarget"
         )
-    return PICTURE_HASHES[name]()
+    return known[name]

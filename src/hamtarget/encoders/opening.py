@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from hamtarget.encoders.hash_files import PICTURE_HASHES, open_hash_file
+from hamtarget.encoders.hash_files import PICTURE_HASHES, TEXT_HASHES, open_hash_file
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.encoders.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.shipped import shipped_names, shipped_path
+from hamtarget.encoders.simhash import TEXT_HASH_FILE_NAME
 from hamtarget.errors import FileError, MissingExtraError
 
 _WEIGHTS_NAME = "model.safetensors"
@@ -19,7 +20,8 @@ def open_encoder(folder: str | Path) -> Encoder:
     """Open the encoder in `folder`, or one that comes with the package, by its name.
 
     The names are those of picture hashes: "phash" and "dhash" give the bits of the package imagehash, "pdq" those of
-    pdqhash, and "copies64" and "copies256" are learned. A folder of such a name is opened as "./phash", or as a `Path`.
+    pdqhash, and "copies64" and "copies256" are learned. "simhash64" is a hash of texts. A folder of such a name is
+    opened as "./phash", or as a `Path`.
 
     The exported `model.onnx`, which needs no torch, is preferred if it is there and onnxruntime is installed.
     Otherwise the weights in `model.safetensors` are loaded.
@@ -51,6 +53,8 @@ def open_encoder(folder: str | Path) -> Encoder:
     """
     if isinstance(folder, str) and folder in PICTURE_HASHES:
         return PICTURE_HASHES[folder]()
+    if isinstance(folder, str) and folder in TEXT_HASHES:
+        return TEXT_HASHES[folder]()
     if isinstance(folder, str) and folder in shipped_names():
         folder = shipped_path(folder)
     folder = Path(folder)
@@ -60,8 +64,9 @@ def open_encoder(folder: str | Path) -> Encoder:
         from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
         return OnnxEncoder(export)
-    if not weights.is_file() and (folder / HASH_FILE_NAME).is_file():
-        return open_hash_file(folder / HASH_FILE_NAME)
+    for name in (HASH_FILE_NAME, TEXT_HASH_FILE_NAME):
+        if not weights.is_file() and (folder / name).is_file():
+            return open_hash_file(folder / name)
     if not weights.is_file():
         found = "has none" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise FileError(
@@ -80,12 +85,12 @@ def open_encoder(folder: str | Path) -> Encoder:
 
 def encoder_names() -> list[str]:
     """Return the names that `open_encoder` knows."""
-    return [*PICTURE_HASHES, *shipped_names()]
+    return [*PICTURE_HASHES, *shipped_names(), *TEXT_HASHES]
 
 
 def usable_encoder_names() -> list[str]:
     """Return the names that `open_encoder` can open with the packages that are installed."""
-    return encoder_names() if _installed("onnxruntime") else list(PICTURE_HASHES)
+    return encoder_names() if _installed("onnxruntime") else [*PICTURE_HASHES, *TEXT_HASHES]
 
 
 def _installed(package: str) -> bool:

@@ -17,7 +17,8 @@ class Encoder(Protocol):
 
     `HashEncoder`, `OnnxEncoder` and the picture hashes are encoders. `LSH` and `ITQ` have everything but `save`: a
     store cannot keep them. An encoder of pictures may also have `picture_form`, which says how a picture becomes an
-    input; without it, pictures are cropped to `input_shape`.
+    input; without it, pictures are cropped to `input_shape`. An encoder of texts has `input_kind`, which is "text", and
+    the `input_shape` ().
     """
 
     @property

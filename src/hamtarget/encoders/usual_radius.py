@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hamtarget.encoders.protocol import Encoder
 
-# Where copies are usually sought by classic hashes of pictures, which were trained for no radius.
-_OF_CLASSIC_HASHES = {"phash": 8, "dhash": 7, "pdq": 31}
+# Where copies are usually sought by classic hashes, which were trained for no radius.
+_OF_CLASSIC_HASHES = {"phash": 8, "dhash": 7, "pdq": 31, "simhash64": 9}
 
 
 def usual_radius(encoder: Encoder) -> int | None:
