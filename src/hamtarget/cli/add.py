@@ -1,4 +1,4 @@
-"""`hamtarget add`: adds images, vectors or codes to a store, which is made if it is not there."""
+"""`hamtarget add`: adds images, vectors, texts or codes to a store, which is made if it is not there."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from hamtarget.cli.inputs.records import Record, Records, open_records
+from hamtarget.cli.inputs.records import Record, Records, open_records, open_text_records
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.arguments import AsJson, Key, Source, StorePlace, Workers
+from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, Source, StorePlace, TextColumn, Workers
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
-from hamtarget.cli.terminal.output import note, write_json
+from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import FileError, InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hamtarget.encoders.protocol import Encoder
     from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
@@ -42,7 +45,8 @@ def add(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="To find copies: copies64, copies256, phash, dhash or pdq in place of a model of a new store.",
+            help="To find copies, in place of a model of a new store: copies64, copies256, phash, dhash or pdq for "
+            "images, simhash64 for texts.",
         ),
     ] = None,
     bits: Annotated[
@@ -55,12 +59,22 @@ def add(
     embeddings: Annotated[
         str | None,
         typer.Option(
-            metavar="TYPE", help="A new store also keeps embeddings, to rank hits by: float32, float16 or int8."
+            metavar="TYPE",
+            help="A new store also keeps embeddings, to rank hits by: float32, float16 or int8; or none. Default: int8 "
+            "for texts by a sentence model, else none.",
         ),
     ] = None,
     replace_existing: Annotated[
         bool, typer.Option("--replace", help="Replace items that are in the store already, instead of skipping them.")
     ] = False,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+    chunk_words: Annotated[
+        int | None,
+        typer.Option(
+            min=5, metavar="N", help="Add texts of more than N words in chunks of N words, as ID#1, ID#2, and so on."
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
     batch: Annotated[
@@ -70,28 +84,40 @@ def add(
     workers: Workers = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Add images, vectors or codes to a store, which is made if it is not there.
+    """Add images, vectors, texts or codes to a store, which is made if it is not there.
 
     Ids are paths within the folder, row numbers, or what the lines say. Each batch is on disk before the next is
-    read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image that
-    cannot be read is named and left out; the exit code is then 1.
+    read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or a
+    line that cannot be read is named and left out; the exit code is then 1.
     """
     with ExitStack() as stack:
         opened = _open_existing(store)
         if opened is not None:
             stack.enter_context(opened)
         chosen = _chosen_encoder(model, encoder)
-        codes = chosen is None and (opened is None or not opened.has_encoder)
-        # The first record shows how long codes are, where neither the store nor an option does.
-        first, records = _peeked(open_records(source, codes=codes, key=key))
         wanted = _Wanted(None if chosen is None else _open_encoder(chosen), bits, radius, embeddings)
+        used = opened.encoder if opened is not None and opened.has_encoder else wanted.encoder
+        counts = _Counts()
+        if _takes_texts(used, source, text_column=text_column, id_column=id_column, chunk_words=chunk_words):
+            source_records = open_text_records(
+                source,
+                text_column=text_column,
+                id_column=id_column,
+                chunk_words=chunk_words,
+                on_broken=counts.leave_out,
+            )
+        else:
+            source_records = open_records(source, codes=used is None, key=key)
+        # The first record shows how long codes are, where neither the store nor an option does.
+        first, records = _peeked(source_records)
         if opened is None:
             opened = stack.enter_context(_create(store, wanted, first))
         else:
             _check_same(opened, wanted)
         if batch is None:
             batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
-        counts = _Counts()
+            # A sentence model reads some hundred texts a second.
+            batch = _IMAGES_AT_ONCE if hasattr(used, "max_tokens") else batch
         try:
             _put_all(opened, records, counts, replaces=replace_existing, prefix=prefix, batch=batch, workers=workers)
         except KeyboardInterrupt as interrupt:
@@ -115,6 +141,12 @@ class _Counts:
     stored: int = 0
     skipped: int = 0
     broken: int = 0
+
+    def leave_out(self, reason: str) -> None:
+        """Count what cannot be read, and name the first ones."""
+        self.broken += 1
+        if self.broken <= _NAMED:
+            note(f"hamtarget: left out {printable(reason)}")
 
 
 @dataclass(frozen=True)
@@ -153,13 +185,39 @@ def _put_all(
                     payloads=[record.payload for record in encoded.records],
                 )
             for reason in encoded.broken.values():
-                counts.broken += 1
-                if counts.broken <= _NAMED:
-                    note(f"hamtarget: left out {reason}")
+                counts.leave_out(reason)
             counts.stored += len(encoded.records)
             counts.skipped += len(some) - len(named)
             done += len(some)
             tell(done, records.total)
+
+
+def _takes_texts(
+    encoder: Encoder | None,
+    source: str,
+    *,
+    text_column: str | None,
+    id_column: str | None,
+    chunk_words: int | None,
+) -> bool:
+    """Return True if the encoder takes texts.
+
+    Raises:
+        InputError: it does not, and an option for texts is given.
+    """
+    from hamtarget.encoders.text_inputs import takes_texts
+
+    if takes_texts(encoder):
+        return True
+    given = {"--text-column": text_column, "--id-column": id_column, "--chunk-words": chunk_words}
+    for option, value in given.items():
+        if value is not None:
+            kind = "no encoder" if encoder is None else "an encoder of other inputs"
+            raise InputError(
+                f"{option} is given for {source}, but there is {kind}; for texts pass --encoder simhash64 or --model "
+                "with the folder of a sentence model"
+            )
+    return False
 
 
 def _peeked(records: Records) -> tuple[Record | None, Records]:
@@ -198,14 +256,17 @@ def _open_existing(place: str) -> Store | None:
 def _create(place: str, wanted: _Wanted, first: Record | None) -> Store:
     from hamtarget.search import Embeddings
     from hamtarget.store import Store
+    from hamtarget.store.text_defaults import default_embeddings
 
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
         if first is None or first.code is None:
-            raise FileError(f"{place} is no store yet; to make one of images or vectors, pass --model or --encoder")
+            raise FileError(
+                f"{place} is no store yet; to make one of images, vectors or texts, pass --model or --encoder"
+            )
         bits = 8 * len(first.code)
-    kind = None
-    if wanted.embeddings is not None:
+    kind = default_embeddings(encoder) if wanted.embeddings is None else None
+    if wanted.embeddings not in (None, "none"):
         if encoder is None:
             raise InputError("--embeddings is given without --model or --encoder, which make them")
         kind = Embeddings(encoder.n_bits, cast("ElementName", wanted.embeddings), "cosine")
@@ -218,7 +279,7 @@ def _check_same(store: Store, wanted: _Wanted) -> None:
     Raises:
         InputError: one of them does not.
     """
-    kept = None if store.embeddings is None else store.embeddings.dtype
+    kept = "none" if store.embeddings is None else store.embeddings.dtype
     for name, given, own in (
         ("bits", wanted.bits, store.n_bits),
         ("radius", wanted.radius, store.radius),
@@ -236,11 +297,21 @@ def _check_same(store: Store, wanted: _Wanted) -> None:
 def _same_codes(left: Encoder, right: Encoder) -> bool:
     import numpy as np
 
+    from hamtarget.encoders.text_inputs import takes_texts
+
     if (left.n_bits, left.input_shape) != (right.n_bits, right.input_shape):
         return False
     # Two encoders of one shape may see different parts of a picture.
     if getattr(left, "picture_form", None) != getattr(right, "picture_form", None):
         return False
+    if takes_texts(left) or takes_texts(right):
+        words = [f"{number} {number * number}" for number in range(_PROBES)]
+        return takes_texts(left) == takes_texts(right) and _differ_by_rounding(left.encode(words), right.encode(words))
     probes = np.random.default_rng(0).integers(0, 256, (_PROBES, *left.input_shape)).astype(np.float32)
-    different = np.bitwise_count(left.encode(probes) ^ right.encode(probes)).sum()
-    return bool(different <= _ROUNDING * _PROBES * left.n_bits)
+    return _differ_by_rounding(left.encode(probes), right.encode(probes))
+
+
+def _differ_by_rounding(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> bool:
+    import numpy as np
+
+    return bool(np.bitwise_count(left ^ right).sum() <= _ROUNDING * 8 * left.size)

@@ -1,4 +1,4 @@
-"""`hamtarget encode`: codes of images or vectors, as text or as a file of numpy."""
+"""`hamtarget encode`: codes of images, vectors or texts, as text or as a file of numpy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hamtarget.cli.inputs.records import open_records
-from hamtarget.cli.terminal.arguments import AsJson, Batch, Key, Model, Source, Workers
+from hamtarget.cli.inputs.records import open_records, open_text_records
+from hamtarget.cli.terminal.arguments import AsJson, Batch, IdColumn, Key, Model, Source, TextColumn, Workers
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import as_line
-from hamtarget.errors import ImageError
+from hamtarget.errors import CorruptFileError, ImageError
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.record_codes import EncodedRecords
@@ -25,6 +25,8 @@ def encode(
         Path | None, typer.Option(metavar="FILE", help="Write packed codes, uint8, to this npy file.")
     ] = None,
     as_json: AsJson = False,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
     key: Key = None,
     batch: Batch = 4096,
     workers: Workers = 0,
@@ -32,7 +34,7 @@ def encode(
     """Turn inputs into codes: one line of hexadecimal digits for each, in order.
 
     MODEL may be the name of a picture hash that needs no training: phash, dhash, pdq, copies64, copies256. The digits
-    are those that the packages imagehash and pdqhash write.
+    are those that the packages imagehash and pdqhash write. simhash64, and the folder of a sentence model, take texts.
 
     With --json, a line also has the id and the payload; `hamtarget add` and `hamtarget search` read such lines from
     their standard input.
@@ -42,9 +44,14 @@ def encode(
     from hamtarget._files import write_atomically
     from hamtarget.cli.inputs.record_codes import encode_records
     from hamtarget.encoders import open_encoder
+    from hamtarget.encoders.text_inputs import takes_texts
 
     encoder = open_encoder(model)
-    records = open_records(source, key=key)
+    records = (
+        open_text_records(source, text_column=text_column, id_column=id_column, on_broken=_refuse)
+        if takes_texts(encoder)
+        else open_records(source, key=key)
+    )
     parts = []
     done = 0
     with progress_on_stderr("Encoding") as tell:
@@ -65,6 +72,11 @@ def encode(
         np.save(buffer, codes, allow_pickle=False)
         write_atomically(out, buffer.getvalue())
         typer.echo(f"{len(codes):,} codes of {encoder.n_bits} bits: {out}")
+
+
+def _refuse(reason: str) -> None:
+    # Skipping one row would shift every later one.
+    raise CorruptFileError(reason)
 
 
 def _lines(encoded: EncodedRecords, as_json: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""`hamtarget search`: finds the items of a store near an image, a vector, a code or another item."""
+"""`hamtarget search`: finds the items of a store near an image, a vector, a text, a code or another item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.inputs.records import STDIN, Record, open_records, parse_line
+from hamtarget.cli.inputs.records import (
+    STDIN,
+    Record,
+    is_readable_text_file,
+    open_records,
+    open_text_records,
+    parse_line,
+)
 from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, Key, StorePlace, Threads
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
@@ -41,7 +48,8 @@ def search(
         list[str] | None,
         typer.Argument(
             metavar="QUERY",
-            help="Image, file of vectors, code as hexadecimal digits, or - for lines, as `encode --json` writes them.",
+            help="Image, file of vectors, code as hexadecimal digits, or - for lines, as `encode --json` writes them. "
+            "In a store of texts: a text, a file of texts, or - for lines.",
         ),
     ] = None,
     id: Annotated[
@@ -128,6 +136,7 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
     from hamtarget.store.copy_defaults import is_made_for_copies
     from hamtarget.store.probe_defaults import is_made_for_probing, probing_defaults
+    from hamtarget.store.text_defaults import CHOSEN_FOR_EACH_HIT, ranks_texts
 
     if wanted.budget is None and wanted.k is None and wanted.radius is None:
         if is_made_for_copies(store):
@@ -136,6 +145,10 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
                 f"fewer, --nearest {_HITS} the nearest"
             )
             return replace(wanted, radius=store.radius)
+        if ranks_texts(store):
+            # Codes choose, embeddings rank.
+            chosen = _HITS * CHOSEN_FOR_EACH_HIT if wanted.rerank is None else max(wanted.rerank, _HITS)
+            return replace(wanted, k=chosen, rerank=wanted.rerank or _HITS)
         if not is_made_for_probing(store):
             return replace(wanted, k=_HITS)
         usual = probing_defaults(store)
@@ -220,6 +233,11 @@ def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
 def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
     if ids:
         yield [_stored(store, id) for id in ids]
+    from hamtarget.encoders.text_inputs import takes_texts
+
+    if queries and store.has_encoder and takes_texts(store.encoder):
+        yield from _text_batches(queries)
+        return
     for query in queries:
         if query == STDIN or Path(query).exists():
             yield from open_records(query, codes=not store.has_encoder, key=key).batches(_QUERIES_AT_ONCE)
@@ -230,6 +248,19 @@ def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) 
                 f"{query!r} is no file and no code; expected a path, {store.n_bits // 4} hexadecimal digits, or --id"
             )
         yield [Record(query, vector=record.vector, code=record.code)]
+
+
+def _text_batches(queries: list[str]) -> Iterator[list[Record]]:
+    """Yield texts in batches; whatever is no file of texts is a text itself."""
+    for query in queries:
+        if query == STDIN or is_readable_text_file(query):
+            broken: list[str] = []
+            records = open_text_records(query, on_broken=broken.append)
+            yield from records.batches(_QUERIES_AT_ONCE)
+            for reason in broken:
+                note(f"hamtarget: left out {printable(reason)}")
+        else:
+            yield [Record(query, text=query)]
 
 
 def _stored(store: Store, text: str) -> Record:

@@ -66,8 +66,8 @@ class OnnxEncoder:
         path = Path(path)
         self.path = path / ONNX_NAME if path.is_dir() else path
         self._content = read_sealed(self.path)
-        self._session = _session(self._content, threads, self.path)
-        description = parse_description(_metadata(self._session, self.path).get(DESCRIPTION_KEY), self.path)
+        self._session = onnx_session(self._content, threads, self.path)
+        description = parse_description(metadata_of(self._session, self.path).get(DESCRIPTION_KEY), self.path)
         self.n_bits, self.radius, self.input_shape, self.picture_form, self.name = description
 
     @property
@@ -134,7 +134,12 @@ class OnnxEncoder:
         return f"OnnxEncoder(n_bits={self.n_bits}, radius={self.radius}) [{name}inputs {self.input_shape}, {size}]"
 
 
-def _metadata(session: Any, path: Path) -> dict[str, str]:
+def metadata_of(session: Any, path: Path) -> dict[str, str]:
+    """Return the metadata of the file that a session runs.
+
+    Raises:
+        CorruptFileError: it is no text.
+    """
     try:
         metadata: dict[str, str] = session.get_modelmeta().custom_metadata_map
     except ValueError as error:
@@ -142,7 +147,18 @@ def _metadata(session: Any, path: Path) -> dict[str, str]:
     return metadata
 
 
-def _session(content: bytes, threads: int, path: Path) -> Any:
+def onnx_session(content: bytes, threads: int, path: Path) -> Any:
+    """Return a session of onnxruntime.
+
+    Args:
+        content: the ONNX file.
+        threads: threads for one batch; 0: one for each core.
+        path: of the file, for messages.
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+        UnsupportedFileError: it cannot run the file.
+    """
     try:
         import onnxruntime
     except ImportError as error:

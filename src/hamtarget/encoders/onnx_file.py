@@ -24,6 +24,8 @@ ONNX_NAME = "model.onnx"
 DESCRIPTION_KEY = "hamtarget"
 # Format 2 says how pictures become inputs. Readers of format 1 would crop them, and so must not take such a file.
 _FORMAT, _FORMAT_OF_PICTURES = 1, 2
+# Format 3 takes tokens of texts, and says how a text becomes tokens.
+_FORMAT_OF_TEXTS = 3
 # More than a protobuf message can hold.
 MAX_ONNX_BYTES = 1 << 31
 
@@ -40,6 +42,7 @@ _MAX_CELLS = 1 << 26
 def sealed(model: bytes, description: dict[str, Any]) -> bytes:
     """Return an ONNX model with `description`, which JSON must be able to hold, and a checksum of all of it."""
     format = _FORMAT_OF_PICTURES if "picture" in description else _FORMAT
+    format = _FORMAT_OF_TEXTS if "text" in description else format
     content = model + _entry(DESCRIPTION_KEY, json.dumps({"format": format, **description}, sort_keys=True))
     return content + _seal(content)
 
@@ -99,27 +102,16 @@ def parse_description(text: str | None, path: str | Path) -> Description:
         CorruptFileError: there is no description, or it is not that of an encoder.
         UnsupportedFileError: a later version wrote the file.
     """
-    if text is None:
-        raise CorruptFileError(f"{path}: the ONNX file has no metadata entry {DESCRIPTION_KEY!r}; export it again")
-    found = parse_json(text, where=f"{path}: the description")
-    if not isinstance(found, dict):
-        raise CorruptFileError(f"{path}: the description is no object; export it again")
+    found = _described(text, path)
+    if found.get("format") == _FORMAT_OF_TEXTS:
+        raise UnsupportedFileError(f"{path} takes texts; open its folder, with the tokenizer: open_encoder(folder)")
     if found.get("format") not in (_FORMAT, _FORMAT_OF_PICTURES):
         raise UnsupportedFileError(
             f"{path}: format {str(found.get('format'))[:40]}; this version reads formats {_FORMAT} and "
             f"{_FORMAT_OF_PICTURES}: upgrade hamtarget"
         )
-    n_bits: Any = found.get("n_bits")
-    radius, shape = found.get("radius"), found.get("input_shape")
-    targets = [] if radius is None else radius if isinstance(radius, list) else [radius]
-    try:
-        n_bits = check_n_bits(n_bits)
-        for target in targets:
-            check_radius(target, n_bits)
-    except InputError as error:
-        raise CorruptFileError(
-            f"{path}: the description is not that of an encoder ({error}); export it again"
-        ) from error
+    n_bits, radius = _code_facts(found, path)
+    shape = found.get("input_shape")
     if (
         not isinstance(shape, list)
         or not 1 <= len(shape) <= _MAX_SIDES
@@ -134,8 +126,76 @@ def parse_description(text: str | None, path: str | Path) -> Description:
     if found["format"] == _FORMAT_OF_PICTURES:
         form = _parse_form(found.get("picture"), tuple(shape), path)
     name = found.get("name")
-    targets_or_one = tuple(targets) if isinstance(radius, list) else radius
-    return Description(n_bits, targets_or_one, tuple(shape), form, name if isinstance(name, str) else None)
+    return Description(n_bits, radius, tuple(shape), form, name if isinstance(name, str) else None)
+
+
+class TextDescription(NamedTuple):
+    """The description of an encoder of texts in a sealed file."""
+
+    n_bits: int
+    radius: int | tuple[int, ...] | None
+    n_features: int
+    max_tokens: int
+    is_lower_cased: bool
+    pad_id: int
+    tokenizer_sha256: str
+    has_head: bool
+
+
+def parse_text_description(text: str | None, path: str | Path) -> TextDescription:
+    """Return the description of an encoder of texts in a sealed file's metadata.
+
+    Raises:
+        CorruptFileError: there is no description, or it is not that of an encoder of texts.
+        UnsupportedFileError: a later version wrote the file, or the encoder takes no texts.
+    """
+    found = _described(text, path)
+    if found.get("format") != _FORMAT_OF_TEXTS:
+        raise UnsupportedFileError(
+            f"{path}: format {str(found.get('format'))[:40]}; of texts, this version reads format {_FORMAT_OF_TEXTS}"
+        )
+    n_bits, radius = _code_facts(found, path)
+    told = found.get("text")
+    numbers = (
+        [found.get("n_features"), told.get("max_tokens"), told.get("pad_id")] if isinstance(told, dict) else [None]
+    )
+    if not isinstance(told, dict) or not all(type(each) is int and 0 <= each <= _MAX_CELLS for each in numbers):
+        raise CorruptFileError(f"{path}: the description says not how a text becomes tokens; export it again")
+    return TextDescription(
+        n_bits,
+        radius,
+        found["n_features"],
+        told["max_tokens"],
+        told.get("lower_case") is True,
+        told["pad_id"],
+        str(told.get("tokenizer_sha256")),
+        told.get("has_head") is True,
+    )
+
+
+def _described(text: str | None, path: str | Path) -> dict[str, Any]:
+    if text is None:
+        raise CorruptFileError(f"{path}: the ONNX file has no metadata entry {DESCRIPTION_KEY!r}; export it again")
+    found: Any = parse_json(text, where=f"{path}: the description")
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path}: the description is no object; export it again")
+    return found
+
+
+def _code_facts(found: dict[str, Any], path: str | Path) -> tuple[int, int | tuple[int, ...] | None]:
+    """Return the bits of a code, and the distance target or targets."""
+    n_bits: Any = found.get("n_bits")
+    radius: Any = found.get("radius")
+    targets = [] if radius is None else radius if isinstance(radius, list) else [radius]
+    try:
+        n_bits = check_n_bits(n_bits)
+        for target in targets:
+            check_radius(target, n_bits)
+    except InputError as error:
+        raise CorruptFileError(
+            f"{path}: the description is not that of an encoder ({error}); export it again"
+        ) from error
+    return n_bits, tuple(targets) if isinstance(radius, list) else radius
 
 
 def _parse_form(picture: object, shape: tuple[int, ...], path: str | Path) -> PictureForm:

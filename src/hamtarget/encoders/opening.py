@@ -9,6 +9,7 @@ from hamtarget.encoders.hash_files import PICTURE_HASHES, TEXT_HASHES, open_hash
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.encoders.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME, is_sentence_model
 from hamtarget.encoders.shipped import shipped_names, shipped_path
 from hamtarget.encoders.simhash import TEXT_HASH_FILE_NAME
 from hamtarget.errors import FileError, MissingExtraError
@@ -24,11 +25,13 @@ def open_encoder(folder: str | Path) -> Encoder:
     opened as "./phash", or as a `Path`.
 
     The exported `model.onnx`, which needs no torch, is preferred if it is there and onnxruntime is installed.
-    Otherwise the weights in `model.safetensors` are loaded.
+    Otherwise the weights in `model.safetensors` are loaded. A folder with a `tokenizer.json` is that of a sentence
+    model as sentence-transformers keeps it, or of an encoder that was learned on one; it takes texts, and needs the
+    extra `text`.
 
     Args:
         folder: a name; or the folder that an encoder's `save` or `HashEncoder.export_onnx` wrote to; or the ONNX file
-            itself.
+            itself; or the folder of a sentence model.
 
     Raises:
         FileError: the folder holds no encoder.
@@ -58,6 +61,13 @@ def open_encoder(folder: str | Path) -> Encoder:
     if isinstance(folder, str) and folder in shipped_names():
         folder = shipped_path(folder)
     folder = Path(folder)
+    if (folder / TOKENIZER_NAME).is_file() or is_sentence_model(folder):
+        from hamtarget.encoders.sentence.text_encoder import TextEncoder
+
+        opened: Encoder = (
+            TextEncoder.from_sentence_model(folder) if is_sentence_model(folder) else TextEncoder.open(folder)
+        )
+        return opened
     export = folder if folder.suffix == ".onnx" else folder / ONNX_NAME
     weights = folder / _WEIGHTS_NAME
     if export.is_file() and (_installed("onnxruntime") or not weights.is_file()):

@@ -1,4 +1,4 @@
-"""From what people have (vectors, image files, images) to codes and embeddings, by a store's encoder."""
+"""From what people have (vectors, texts, image files, images) to codes and embeddings, by a store's encoder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.text_inputs import check_texts, takes_texts
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search.embeddings import Embeddings
 
 
 def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
-    """Return one input (an array, an image path, bytes of an image file, an image of Pillow) as a batch of one.
+    """Return one input (an array, a text, an image path, bytes of an image file, an image of Pillow) as a batch of one.
 
     Args:
         encoder: takes the input.
@@ -27,6 +28,12 @@ def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
         ShapeError: it is not one input of the encoder.
         ImageError: an image cannot be read.
     """
+    if takes_texts(encoder):
+        if not isinstance(query, str):
+            raise ShapeError(
+                f"the query is a {type(query).__name__}; the store's encoder takes texts: for several, call {instead}"
+            )
+        return np.array([query], dtype=object)
     shape = tuple(encoder.input_shape)
     if _is_picture(query):
         return _read_pictures([query], encoder)
@@ -51,6 +58,10 @@ def many_inputs(encoder: Encoder, inputs: Any, *, instead: str) -> NDArray[Any]:
         ShapeError: they are not a batch of the encoder's inputs.
         ImageError: an image cannot be read.
     """
+    if takes_texts(encoder):
+        if isinstance(inputs, str):
+            raise ShapeError(f"inputs are one text; expected a list of them: for one, call {instead}")
+        return np.array(check_texts(inputs), dtype=object)
     shape = tuple(encoder.input_shape)
     if isinstance(inputs, list | tuple) and inputs and any(_is_picture(element) for element in inputs):
         return _read_pictures(list(inputs), encoder)

@@ -34,7 +34,10 @@ def default_budget(n_items: int) -> int:
 
 def is_made_for_probing(store: Store) -> bool:
     """Return True if the store's encoder was trained for probing: its codes have no radius of their own."""
-    return store.has_encoder and store.encoder.radius is None and not is_made_for_copies(store)
+    if not store.has_encoder or store.encoder.radius is not None or is_made_for_copies(store):
+        return False
+    # The signs of a sentence model's embedding were not trained at all.
+    return getattr(store.encoder, "has_head", True)
 
 
 def default_radius(store: Store) -> int:

@@ -9,6 +9,8 @@ from hamtarget.errors import FileError
 
 Kind = Literal["store", "model", "index", "images", "vectors"]
 
+_OF_MODELS = ("model.onnx", "model.safetensors", "picture_hash.json", "text_hash.json", "tokenizer.json")
+
 
 def kind_of(place: str) -> Kind:
     """Return the kind of what is at a path or address.
@@ -27,7 +29,7 @@ def kind_of(place: str) -> Kind:
     if path.is_dir():
         if (path / "store.db").exists():
             return "store"
-        if any((path / name).exists() for name in ("model.onnx", "model.safetensors", "picture_hash.json")):
+        if any((path / name).exists() for name in _OF_MODELS):
             return "model"
         if any(path.iterdir()):
             return "images"

@@ -54,8 +54,8 @@ def encode_records(
     """Encode records; leave out and name each image that cannot be read.
 
     Args:
-        records: vectors, images and codes, in any order.
-        encoder: encoder of vectors and images; None if all records are codes.
+        records: vectors, images, texts and codes, in any order.
+        encoder: encoder of vectors, images and texts; None if all records are codes.
         n_bits: bits of a code.
         workers: processes that read images; 0: this one.
         remembers_codes: True if codes of images come from the content cache and go there; images then have no logits.
@@ -72,11 +72,14 @@ def encode_records(
         codes[row] = _code(records[row], n_bits)
     vectors = [row for row, record in enumerate(records) if record.vector is not None]
     images = [row for row, record in enumerate(records) if record.image is not None]
-    if encoder is None and (vectors or images):
-        record = records[(vectors or images)[0]]
+    texts = [row for row, record in enumerate(records) if record.text is not None]
+    if encoder is None and (vectors or images or texts):
+        record = records[(vectors or images or texts)[0]]
         raise InputError(f"{record.id!r} is no code, and there is no model to encode it; pass --model, or codes")
     if encoder is not None and vectors:
         logits[vectors] = encoder.logits(_stacked([records[row] for row in vectors], encoder.input_shape))
+    if encoder is not None and texts:
+        logits[texts] = encoder.logits(np.array([records[row].text for row in texts], dtype=object))
     learned = np.ones(len(records), dtype=bool)
     learned[given] = False
     if encoder is not None and images and remembers_codes:

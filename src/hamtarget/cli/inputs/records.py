@@ -1,4 +1,4 @@
-"""Records: the images, vectors or codes that a command is given to encode, add or search with.
+"""Records: the images, vectors, texts or codes that a command is given to encode, add or search with.
 
 A source is a folder of images, an image, a CSV of images and labels, a file of vectors, or lines, from a file or the
 standard input ("-"). A line is an object of JSON with an `id`, one of `vector`, `image` and `code`, and a `payload`;
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -25,12 +25,15 @@ _LINE_SUFFIXES = (".jsonl", ".ndjson", ".txt")
 _FIELDS = ("id", "vector", "image", "code", "payload")
 # Linux takes no longer ones.
 _MAX_PATH = 4096
+# Characters of a text, and of another column, that a payload keeps.
+_EXCERPT = 200
+_MAX_PAYLOAD_TEXT = 1000
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """An input with its id and payload: exactly one of vector, image and code.
+    """An input with its id and payload: exactly one of vector, image, text and code.
 
     An item of a store is known by its code and, where the store keeps embeddings, by its embedding.
     """
@@ -38,6 +41,7 @@ class Record:
     id: str | int
     vector: Any = None
     image: Path | None = None
+    text: str | None = None
     code: bytes | None = None
     payload: dict[str, Any] | None = None
     embedding: Any = None
@@ -90,6 +94,60 @@ def open_records(source: str, *, codes: bool = False, key: str | None = None) ->
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return Records(1, [_image(path, id=source)])
     return _vectors(path, codes=codes, key=key)
+
+
+def open_text_records(
+    source: str,
+    *,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    chunk_words: int | None = None,
+    on_broken: Callable[[str], None] | None = None,
+) -> Records:
+    """Return the texts of a source as records; the payload has the other columns and the beginning of the text.
+
+    Args:
+        source: a CSV, TSV, JSONL or TXT, perhaps with .gz; or "-" for lines on the standard input.
+        text_column: column with the text; by default `text`, or the only one.
+        id_column: column with the id; by default `id`, or the number of the line.
+        chunk_words: texts with more words become chunks of so many; None: all stay whole.
+        on_broken: called with what is wrong with a row that is left out.
+
+    Raises:
+        FileError: there is no such file, or none of texts.
+        InputError: there is no such column.
+    """
+    from hamtarget.datasets.text_chunks import chunks_of
+    from hamtarget.datasets.text_files import read_texts
+
+    def records() -> Iterator[Record]:
+        rows = read_texts(source, text_column=text_column, id_column=id_column, on_broken=on_broken)
+        for row in rows:
+            for part in [row] if chunk_words is None else chunks_of(row, chunk_words):
+                payload = {text_column or "text": excerpt(part.text), **_small(part.others)}
+                yield Record(part.id, text=part.text, payload=payload)
+
+    return Records(None, records())
+
+
+def is_readable_text_file(name: str) -> bool:
+    """Return True if there is such a file, and it ends as files of texts do."""
+    from hamtarget.datasets.text_files import is_text_file
+
+    return is_text_file(name[-_MAX_PATH:]) and _is_file(name)
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text, in one line, for people to recognise it by."""
+    line = " ".join(text[: 4 * _EXCERPT].split())
+    return line if len(line) <= _EXCERPT else line[:_EXCERPT].rstrip() + "…"
+
+
+def _small(others: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns that are short enough for a payload."""
+    return {
+        name: value for name, value in others.items() if not isinstance(value, str) or len(value) <= _MAX_PAYLOAD_TEXT
+    }
 
 
 def parse_line(line: str, *, number: int, where: str) -> Record:

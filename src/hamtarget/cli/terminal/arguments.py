@@ -17,8 +17,16 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
-        help="Folder of images, image, CSV (path,label), vectors (npy, npz, fvecs, bvecs, hdf5), or - for lines.",
+        help="Folder of images, image, CSV (path,label), vectors (npy, npz, fvecs, bvecs, hdf5), texts (CSV, TSV, "
+        "JSONL, TXT, also .gz), or - for lines.",
     ),
+]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column with the texts (CSV, TSV, JSONL). Default: text, or the only column."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column with the ids of texts. Default: id, or the line's number.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
 Key = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the array in an npz or HDF5 file.")]
