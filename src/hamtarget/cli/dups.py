@@ -1,4 +1,4 @@
-"""`hamtarget dups`: copies in a folder of pictures, or near duplicates in a store."""
+"""`hamtarget dups`: copies in a folder of pictures, in a file of texts, or in a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from hamtarget.cli.inputs.records import STDIN
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.arguments import AsJson, Threads
+from hamtarget.cli.terminal.arguments import AsJson, IdColumn, TextColumn, Threads
 from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Unreadable pictures that are named one by one.
 _NAMED = 10
+# Characters of a text that a line shows.
+_SHOWN = 100
 
 
 def dups(
@@ -29,26 +31,30 @@ def dups(
         str,
         typer.Argument(
             metavar="PLACE",
-            help="Folder of pictures, CSV or .txt of their paths, or - for lines; or a store: folder or address.",
+            help="Folder of pictures, CSV or .txt of their paths, or - for lines; texts: JSONL, TSV, or with "
+            "--text-column CSV (also .gz); or a store: folder or address.",
         ),
     ],
     encoder: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="For pictures: copies64 (default), copies256, phash, dhash, pdq, or the folder of a model.",
+            help="For pictures: copies64 (default), copies256, phash, dhash, pdq, or the folder of a model. For texts: "
+            "simhash64 (default), or the folder of a sentence model.",
         ),
     ] = None,
     radius: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="R", help="Within R bits; by default the store's radius, or what suits the pictures."
-        ),
+        typer.Option(min=0, metavar="R", help="Within R bits; by default the store's radius, or what suits the codes."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For pictures: write the groups to a .json, .csv or .html instead."),
+        typer.Option(
+            metavar="FILE", help="For pictures and texts: write the groups to a .json, .csv or .html instead."
+        ),
     ] = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
     groups: Annotated[
         bool, typer.Option("--groups", help="In a store: list groups of connected items instead of pairs.")
     ] = False,
@@ -59,11 +65,14 @@ def dups(
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Find copies among pictures, or near duplicates in a store.
+    """Find copies among pictures, near copies among texts, or near duplicates in a store.
 
     Of a folder of pictures, each group has its best picture first, the one with the most pixels. The others are
     within the radius of it. Codes are kept by content: after Ctrl-C, or with new pictures, only what is new is read. A
     picture that cannot be read is named and left out; the exit code is then 1.
+
+    Of a file of texts, each group has its longest text first. A line that cannot be read is named and left out; the
+    exit code is then 1.
 
     Of a store, all pairs within the radius are listed, each once, as they are found: id, id and distance between tabs.
     No pair is missed. With --groups, each line is a group: items that a chain of such pairs connects.
@@ -71,10 +80,20 @@ def dups(
     With --json, each line is an object (a group of pictures, or a pair) or a list of ids (a group of a store).
     """
     if _is_store(place):
-        if encoder is not None or out is not None or workers is not None:
-            option = "--encoder" if encoder is not None else "--out" if out is not None else "--workers"
-            raise InputError(f"{option} is given, but {place} is a store; the option is for a folder of pictures")
+        for option, given in {
+            "--encoder": encoder,
+            "--out": out,
+            "--workers": workers,
+            "--text-column": text_column,
+            "--id-column": id_column,
+        }.items():
+            if given is not None:
+                raise InputError(
+                    f"{option} is given, but {place} is a store; the option is for a folder of pictures or for texts"
+                )
         _of_store(place, radius, groups=groups, threads=threads, as_json=as_json)
+    elif _holds_texts(place, encoder, text_column or id_column):
+        _of_texts(place, text_column, id_column, encoder, radius, out, threads=threads, as_json=as_json)
     else:
         _of_pictures(place, encoder, radius, out, workers=workers, threads=threads, as_json=as_json)
 
@@ -83,6 +102,74 @@ def _is_store(place: str) -> bool:
     from hamtarget.store.postgres.address import is_address
 
     return is_address(place) or os.path.exists(os.path.join(place, "store.db"))
+
+
+def _holds_texts(place: str, encoder: str | None, column: str | None) -> bool:
+    """Return True if a file holds texts: by its suffix, or since an option says so; a CSV may also name pictures."""
+    from hamtarget.datasets.text_files import is_text_file
+    from hamtarget.encoders.hash_files import TEXT_HASHES
+    from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME
+
+    if column is not None or encoder in TEXT_HASHES:
+        return True
+    if encoder is not None and os.path.exists(os.path.join(encoder, TOKENIZER_NAME)):
+        return True
+    plain = place.lower().removesuffix(".gz")
+    return is_text_file(place) and not plain.endswith((".csv", ".txt")) and encoder is None
+
+
+def _of_texts(
+    place: str,
+    text_column: str | None,
+    id_column: str | None,
+    encoder: str | None,
+    radius: int | None,
+    out: Path | None,
+    *,
+    threads: int,
+    as_json: bool,
+) -> None:
+    from hamtarget.copies.report_files import check_report_name
+    from hamtarget.copies.results import counted
+    from hamtarget.copies.text_finding import DEFAULT_TEXT_ENCODER, find_text_copies
+    from hamtarget.copies.text_reports import write_text_report
+
+    if out is not None:
+        check_report_name(out)
+    with named_progress_on_stderr() as tell:
+        found = find_text_copies(
+            place,
+            text_column=text_column,
+            id_column=id_column,
+            encoder=encoder or DEFAULT_TEXT_ENCODER,
+            radius=radius,
+            threads=threads,
+            progress=tell,
+        )
+    note(f"hamtarget: copies are within {found.radius} bits of the longest text ({found.encoder})")
+    note(f"hamtarget: {found.reason}")
+    if out is not None:
+        write_text_report(found, out)
+    for number, group in enumerate(found if out is None else [], start=1):
+        if as_json:
+            write_json({"texts": [copy.as_dict() for copy in group]})
+            continue
+        typer.echo(f"Group {number:,}: {len(group):,} texts")
+        for copy in group:
+            same = "same text" if copy.is_identical else f"distance {copy.distance}"
+            relation = "longest" if copy is group[0] else same
+            typer.echo(f"  {printable(copy.id)}  {relation}  {printable(copy.excerpt[:_SHOWN])}")
+    for reason in found.broken[:_NAMED]:
+        note(f"hamtarget: left out {printable(reason)}")
+    if found.n_broken:
+        note(f"hamtarget: {found.n_broken:,} could not be read")
+    where = "" if out is None else f": {out}"
+    groups = (
+        f"{counted(len(found), 'group')} with {found.n_grouped:,} of them" if len(found) else "no copies among them"
+    )
+    note(f"hamtarget: {counted(found.n_texts, 'text')}, {groups}{where}")
+    if found.n_broken:
+        raise typer.Exit(FOUND)
 
 
 def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_json: bool) -> None:

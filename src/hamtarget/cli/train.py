@@ -1,4 +1,4 @@
-"""`hamtarget train`: learn a model from images, or from vectors."""
+"""`hamtarget train`: learn a model from images, from vectors, or from texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, Workers
+from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, TextColumn, Workers
 from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
 from hamtarget.cli.terminal.output import note, write_json
 from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
@@ -48,7 +48,8 @@ def train(
         typer.Argument(
             metavar="INPUT",
             help="Folder with one folder of images for each class, or of images alone; CSV (path,label or "
-            "path,label;label); or vectors (npy, npz, fvecs, bvecs, hdf5; an npz may hold `labels`).",
+            "path,label;label); or vectors (npy, npz, fvecs, bvecs, hdf5; an npz may hold `labels`); or, with "
+            "--sentence-model, texts (CSV, TSV, JSONL, TXT).",
         ),
     ],
     model: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model. An older model is replaced.")],
@@ -67,6 +68,18 @@ def train(
             "--fine-tune", help="Train the whole pretrained network, not only codes of its features: for a GPU."
         ),
     ] = False,
+    sentence_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="INPUT holds texts; this sentence-transformers model, a local folder with ONNX or safetensors, sees "
+            "them.",
+        ),
+    ] = None,
+    text_column: TextColumn = None,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of texts: column with the class of each.")
+    ] = None,
     copies: Annotated[
         bool, typer.Option("--copies", help="Say how to find altered copies of images: that needs no training.")
     ] = False,
@@ -162,6 +175,48 @@ def train(
         raise InputError("--steps and --epochs are given, but mean the same; pass one of them")
     if epochs is not None and epochs <= 0:
         raise InputError(f"--epochs is {epochs}; expected more than 0")
+    if sentence_model is not None:
+        for name, given in {
+            "--backbone": backbone is not None,
+            "--fine-tune": fine_tune,
+            "--augment": augment,
+            "--size": size is not None,
+            "--grey": grey,
+            "--center": center is not None,
+            "--width": width is not None,
+            "--key": key is not None,
+            "--no-onnx": not onnx,
+        }.items():
+            if given:
+                raise InputError(f"{name} is given with --sentence-model; it is not for texts")
+        from hamtarget.cli.text_training import TextTraining, train_texts
+
+        train_texts(
+            TextTraining(
+                source=source,
+                model=model,
+                sentence_model=sentence_model,
+                text_column=text_column,
+                label_column=label_column,
+                bits=bits,
+                radius=radius,
+                classes=classes,
+                steps=steps,
+                epochs=epochs,
+                dissimilar_weight=dissimilar_weight,
+                batch_size=batch_size,
+                held_out=held_out,
+                seed=seed,
+                device=device,
+                checkpoint=checkpoint or model / CHECKPOINT,
+                keeps_checkpoint=checkpoint is not None,
+                as_json=as_json,
+            )
+        )
+        return
+    if text_column is not None or label_column is not None:
+        option = "--text-column" if text_column is not None else "--label-column"
+        raise InputError(f"{option} is given without --sentence-model; it is for texts")
     is_pictures = holds_pictures(source)
     _check_options(
         source,

@@ -12,6 +12,7 @@ import numpy as np
 from hamtarget.copies.results import Copy, FoundCopies
 
 if TYPE_CHECKING:
+    from hamtarget.codes import Codes
     from hamtarget.copies.grouping import Rows
     from hamtarget.copies.picture_codes import PictureCodes
     from hamtarget.encoders.protocol import Encoder
@@ -79,13 +80,13 @@ def find_copies(
     from hamtarget.copies.sources import picture_paths
 
     paths = picture_paths(pictures)
-    opened, name = _opened(encoder)
+    opened, name = opened_encoder(encoder)
     if radius is not None:
         check_radius(radius, opened.n_bits)
     read = encode_files(
         paths, opened, workers=workers, cache_folder=cache_folder, progress=_stage(progress, "Reading pictures")
     )
-    within, reason = _radius(read, opened, radius)
+    within, reason = chosen_radius(read.codes, opened, radius, noun="pictures")
     ranks = _ranks(read)
     groups = group_around_best(read.codes, ranks, within, threads=threads, progress=_stage(progress, "Comparing"))
     return FoundCopies(
@@ -98,7 +99,7 @@ def find_copies(
     )
 
 
-def _opened(encoder: str | Path | Encoder) -> tuple[Encoder, str]:
+def opened_encoder(encoder: str | Path | Encoder) -> tuple[Encoder, str]:
     """Return an encoder and its name."""
     if not isinstance(encoder, str | Path):
         return encoder, type(encoder).__name__
@@ -107,16 +108,23 @@ def _opened(encoder: str | Path | Encoder) -> tuple[Encoder, str]:
     return open_encoder(encoder), str(encoder)
 
 
-def _radius(read: PictureCodes, encoder: Encoder, chosen: int | None) -> tuple[int, str]:
-    """Return the radius, and the reason for it."""
+def chosen_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, noun: str) -> tuple[int, str]:
+    """Return the radius within which copies are sought, and the reason for it.
+
+    Args:
+        codes: of all things that are compared.
+        encoder: what made them.
+        chosen: the radius that was asked for, if any.
+        noun: what is compared, in the plural.
+    """
     if chosen is not None:
         return chosen, f"The radius of {chosen} was asked for."
     from hamtarget.evaluation import advise_radius
 
-    advice = advise_radius(read.codes, encoder=encoder)
+    advice = advise_radius(codes, encoder=encoder)
     careful = _careful_radius(encoder)
-    if len(read.rows) < _FEW_PICTURES and careful is not None and careful < advice.radius:
-        return careful, f"{len(read.rows):,} pictures say little about their distances; {careful} bits are usual."
+    if len(codes) < _FEW_PICTURES and careful is not None and careful < advice.radius:
+        return careful, f"{len(codes):,} {noun} say little about their distances; {careful} bits are usual."
     return advice.radius, advice.reason
 
 

@@ -21,7 +21,7 @@ _MAX_DRAWN = 24_000_000
 # Pictures that a page lists.
 _MAX_LISTED = 20_000
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --back: #f6f6f4; --card: #fff; --ink: #1c1c1a; --faint: #6b6b66; --line: #dddcd7;
   --best: #1d6b3a; }
 @media (prefers-color-scheme: dark) { :root { --back: #171816; --card: #222321; --ink: #ececea; --faint: #9d9d97;
@@ -43,6 +43,7 @@ li { min-width: 0; font-size: .85rem; color: var(--faint); }
 a { color: var(--ink); overflow-wrap: anywhere; }
 .best { color: var(--best); font-weight: 600; }
 """
+"""Style of pages of groups."""
 
 
 def page_of(
@@ -77,7 +78,7 @@ def page_of(
         # Whatever a name might hold: the page loads nothing and runs nothing.
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
-        f"<title>Copies</title><style>{_STYLE}</style></head><body><h1>{counted(len(found), 'group')} of copies</h1>"
+        f"<title>Copies</title><style>{STYLE}</style></head><body><h1>{counted(len(found), 'group')} of copies</h1>"
         + "".join(f"<p>{_text(note)}</p>" for note in notes)
         + "\n".join(sections)
         + "</body></html>\n"

@@ -129,7 +129,7 @@ def fit_pictures(
     elif relation is not None and broken:
         relation = relation.subset(kept)
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(images)).numpy()
-    with _one_thread(seen_once):
+    with one_thread(seen_once):
         fitted = fit_encoder(
             inputs,
             relation,
@@ -224,7 +224,7 @@ def _with_backbone(fitted: FittedEncoder, network: nn.Module) -> FittedEncoder:
 
 
 @contextmanager
-def _one_thread(wanted: bool) -> Iterator[None]:
+def one_thread(wanted: bool) -> Iterator[None]:
     """Let torch use one thread: several wait for each other longer than they work on matrices as small as a head's."""
     before = torch.get_num_threads()
     torch.set_num_threads(1 if wanted else before)

@@ -16,6 +16,7 @@ from hamtarget.encoders.sentence.text_encoder import TextEncoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.encoder import HashEncoder
+from hamtarget.learn.pictures import one_thread
 from hamtarget.progress import Progress
 
 # Texts between two reports; what is computed is kept as often.
@@ -59,7 +60,8 @@ def fit_texts(
     if len(texts) < 2:
         raise ShapeError(f"there are {len(texts)} texts; learning needs at least 2")
     features = text_features(texts, sentence_model, progress=features_progress)
-    encoder.fit(features, similar, progress=progress, neighbors_progress=neighbors_progress, checkpoint=checkpoint)
+    with one_thread(True):
+        encoder.fit(features, similar, progress=progress, neighbors_progress=neighbors_progress, checkpoint=checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         head = encoder.export_onnx(folder).read_bytes()
     return sentence_model.with_head(head, n_bits=encoder.n_bits, radius=encoder.radius)
