@@ -33,6 +33,8 @@ MAY_IMPORT = {
     "datasets.images": GROUND | {"_native"},
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
+    # Learns on the features of a sentence model, and joins both.
+    "learn.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
     "store": GROUND | {"datasets", "encoders", "search"},
     "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "integrations": GROUND,
@@ -64,6 +66,8 @@ OUTSIDE = {
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
     "encoders.onnx_encoder": {"numpy", "onnxruntime"},
+    # Writes and joins graphs, and runs them; without torch.
+    "encoders.sentence": {"numpy", "onnx", "safetensors", "tokenizers"},
     "evaluation": {"numpy"},
     "evaluation.report": {"numpy", "matplotlib"},
     "integrations.ann_benchmarks": {"numpy", "ann_benchmarks"},

@@ -90,6 +90,8 @@ def add(
     read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or a
     line that cannot be read is named and left out; the exit code is then 1.
     """
+    from hamtarget.encoders.simhash import SimHash64
+
     with ExitStack() as stack:
         opened = _open_existing(store)
         if opened is not None:
@@ -104,6 +106,7 @@ def add(
                 text_column=text_column,
                 id_column=id_column,
                 chunk_words=chunk_words,
+                needs_words=isinstance(used, SimHash64),
                 on_broken=counts.leave_out,
             )
         else:

@@ -102,6 +102,7 @@ def open_text_records(
     text_column: str | None = None,
     id_column: str | None = None,
     chunk_words: int | None = None,
+    needs_words: bool = False,
     on_broken: Callable[[str], None] | None = None,
 ) -> Records:
     """Return the texts of a source as records; the payload has the other columns and the beginning of the text.
@@ -111,6 +112,7 @@ def open_text_records(
         text_column: column with the text; by default `text`, or the only one.
         id_column: column with the id; by default `id`, or the number of the line.
         chunk_words: texts with more words become chunks of so many; None: all stay whole.
+        needs_words: True to leave out texts without words, which all have one code by a hash of words.
         on_broken: called with what is wrong with a row that is left out.
 
     Raises:
@@ -123,6 +125,10 @@ def open_text_records(
     def records() -> Iterator[Record]:
         rows = read_texts(source, text_column=text_column, id_column=id_column, on_broken=on_broken)
         for row in rows:
+            if needs_words and not any(map(str.isalnum, row.text)):
+                if on_broken is not None:
+                    on_broken(f"{source}, line {row.line:,}: the text has no words")
+                continue
             for part in [row] if chunk_words is None else chunks_of(row, chunk_words):
                 payload = {text_column or "text": excerpt(part.text), **_small(part.others)}
                 yield Record(part.id, text=part.text, payload=payload)

@@ -110,7 +110,7 @@ def _opset(model: ModelProto) -> int:
 
 
 def _take_two_inputs(model: ModelProto, path: Path) -> None:
-    """Leave two inputs: segments, which some networks want, are all 0, and places are counted."""
+    """Remove the input of segments, which some networks want: they are all 0."""
     names = [each.name for each in model.graph.input]
     unknown = [name for name in names if name not in (*_INPUTS, "token_type_ids")]
     if unknown or any(name not in names for name in _INPUTS):
