@@ -10,7 +10,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -125,9 +125,10 @@ def _bounded_lines(name: str, tell: Callable[[str], None]) -> Generator[tuple[in
         raise FileError(f"{name}: {reason_of(error)}; expected a file of texts") from error
 
 
-def _opened(name: str) -> BinaryIO | gzip.GzipFile:
+def _opened(name: str) -> AbstractContextManager[BinaryIO | gzip.GzipFile]:
     if name == STDIN:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
+        # It stays open.
+        return nullcontext(sys.stdin.buffer)
     return gzip.open(name, "rb") if name.lower().endswith(".gz") else open(name, "rb")
 
 
