@@ -113,7 +113,7 @@ class AsyncClient:
 
     async def search_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         radius: int | None = None,
         *,
         codes: Iterable[Code] | None = None,
@@ -147,7 +147,7 @@ class AsyncClient:
 
     async def nearest_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         k: int = 10,
         *,
         codes: Iterable[Code] | None = None,
@@ -183,7 +183,7 @@ class AsyncClient:
 
     async def probe_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         budget: int | None = None,
         *,
         logits: Iterable[Iterable[float]] | None = None,

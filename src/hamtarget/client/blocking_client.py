@@ -101,7 +101,8 @@ class Client:
         """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
 
         Args:
-            query: an image (a path, or the bytes of a file) or a vector; or else
+            query: an image (the path of a file, or its bytes), a text (a string that is no such path), or a vector; or
+                else
             code: bytes, hexadecimal digits, or a row of uint8; or else
             id: an item of the store.
             radius: the store's own by default.
@@ -122,7 +123,7 @@ class Client:
 
     def search_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         radius: int | None = None,
         *,
         codes: Iterable[Code] | None = None,
@@ -134,7 +135,7 @@ class Client:
         """Find every item within `radius` bits of each of many vectors or codes; see `search`.
 
         Args:
-            queries: vectors; or else
+            queries: vectors, or texts; or else
             codes: codes.
             radius: as in `search`.
             limit: most hits for each query; the service's default, 10.
@@ -169,7 +170,7 @@ class Client:
 
     def nearest_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         k: int = 10,
         *,
         codes: Iterable[Code] | None = None,
@@ -224,7 +225,7 @@ class Client:
 
     def probe_batch(
         self,
-        queries: Iterable[Iterable[float]] | None = None,
+        queries: Iterable[Iterable[float]] | Iterable[str] | None = None,
         budget: int | None = None,
         *,
         logits: Iterable[Iterable[float]] | None = None,

@@ -110,7 +110,7 @@ def one_query(
 
 
 def many_queries(
-    queries: Iterable[Iterable[float]] | None,
+    queries: Iterable[Iterable[float]] | Iterable[str] | None,
     codes: Iterable[Code] | None,
     embedding: Iterable[Iterable[float]] | None,
     logits: Iterable[Iterable[float]] | None = None,
@@ -119,8 +119,11 @@ def many_queries(
     if sum(each is not None for each in (queries, codes, logits)) != 1:
         raise InputError("give one of queries and codes (or logits, to probe)")
     packed = None if codes is None else base64.b64encode(b"".join(map(_bytes_of, codes))).decode("ascii")
+    rows = None if queries is None else list(queries)
+    is_texts = bool(rows) and all(isinstance(row, str) for row in rows or [])
     return {
-        "vectors": _rows(queries),
+        "vectors": None if is_texts else _rows(rows),  # type: ignore[arg-type]
+        "texts": rows if is_texts else None,
         "codes_base64": packed,
         "logits": _rows(logits),
         "embedding": _rows(embedding),
@@ -154,12 +157,22 @@ def _item(item: Item) -> dict[str, Any]:
 
 
 def _input(given: Query) -> dict[str, Any]:
-    """Return the field of an input: an image where it is a path or bytes, a vector otherwise."""
+    """Return the field of an input: an image where it is bytes or names a file, else a text, else a vector."""
     if isinstance(given, bytes | bytearray | memoryview):
         return {"image": base64.b64encode(given).decode("ascii")}
+    if isinstance(given, str) and not _is_file(given):
+        return {"text": given}
     if isinstance(given, str | os.PathLike):
         return {"image": base64.b64encode(Path(given).read_bytes()).decode("ascii")}
     return {"vector": _numbers(given)}
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return os.path.isfile(name)
+    except ValueError:
+        # A NUL character.
+        return False
 
 
 def _bytes_of(code: Code) -> bytes:

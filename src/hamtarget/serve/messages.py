@@ -11,6 +11,7 @@ from hamtarget.filters import Filter, Range
 
 MAX_ID_CHARACTERS = 1024
 MAX_VECTOR = 65_536
+MAX_TEXT = 100_000
 # Checked before anything is made of a body; the settings of a service are stricter.
 MAX_QUERIES = 20_000
 MAX_ITEMS = 20_000
@@ -41,6 +42,7 @@ HexCode = Annotated[
 ]
 # Of a million errors in a body, one is told.
 Vector = Annotated[list[float], Field(fail_fast=True, min_length=1, max_length=MAX_VECTOR)]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, description="A text, for an encoder of texts.")]
 Base64 = Annotated[
     bytes,
     BeforeValidator(_from_base64),
@@ -193,11 +195,12 @@ class _Probe(_Search):
 
 
 class _One(Message):
-    """One query, as one of `code`, `vector`, `image` and `id`; and what to tell of its hits."""
+    """One query, as one of `code`, `vector`, `image`, `text` and `id`; and what to tell of its hits."""
 
     code: HexCode | None = None
     vector: Vector | None = None
     image: Base64 | None = None
+    text: Text | None = None
     id: ItemId | None = None
     embedding: Vector | None = Field(None, description="Embedding of the query, for `rerank`; needed with `code` only.")
     payload: bool = Field(True, description="True if hits come with their payloads.")
@@ -208,13 +211,14 @@ class _One(Message):
 
 
 class _Many(Message):
-    """Many queries, as one of `codes`, `codes_base64` and `vectors`."""
+    """Many queries, as one of `codes`, `codes_base64`, `vectors` and `texts`."""
 
     most_nested = 3 * MAX_QUERIES
 
     codes: list[HexCode] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_QUERIES)
     codes_base64: Base64 | None = Field(None, description="The packed rows of all codes, one after another, in base64.")
     vectors: list[Vector] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_QUERIES)
+    texts: list[Text] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_QUERIES)
     embedding: list[Vector] | None = Field(
         None,
         fail_fast=True,
@@ -273,12 +277,13 @@ AnySearch = OneQuery | ManyQueries
 
 
 class ItemIn(Message):
-    """An item to keep: an id, one of `code`, `vector` and `image`, and perhaps an embedding and a payload."""
+    """An item to keep: an id, one of `code`, `vector`, `image` and `text`, and perhaps an embedding and a payload."""
 
     id: ItemId
     code: HexCode | None = None
     vector: Vector | None = None
     image: Base64 | None = None
+    text: Text | None = None
     embedding: Vector | None = None
     payload: dict[str, Any] | None = None
 
@@ -392,7 +397,9 @@ class StatsAnswer(BaseModel):
         description="The search that suits the codes: probe where the encoder was trained for probing."
     )
     embedding: str | None = Field(description="Embeddings that are kept, if any: length, kind of number, metric.")
-    input_shape: list[int] | None = Field(description="Shape of the encoder's inputs; null: codes only.")
+    input_shape: list[int] | None = Field(
+        description="Shape of the encoder's inputs, empty for texts; null: codes only."
+    )
     index_bytes: int
     disk_bytes: int
     resident_bytes: int | None = Field(description="Memory of the whole process.")

@@ -296,14 +296,14 @@ class Service:
         embeddings: list[Any] = [None] * len(items)
         inputs: dict[int, Input] = {}
         for place, item in enumerate(items):
-            if sum(each is not None for each in (item.code, item.vector, item.image)) != 1:
-                raise _refused(f"item {place}: give one of code, vector and image")
+            if sum(each is not None for each in (item.code, item.vector, item.image, item.text)) != 1:
+                raise _refused(f"item {place}: give one of code, vector, image and text")
             if item.embedding is not None:
                 embeddings[place] = self._embedding(item.embedding)
             if item.code is not None:
                 codes[place] = self._codes([item.code])[0]
             else:
-                inputs[place] = item.image if item.image is not None else item.vector or []
+                inputs[place] = _input_of(item)
         ids, payloads = [item.id for item in items], [item.payload for item in items]
         return _Prepared(ids, codes, embeddings, payloads), inputs
 
@@ -331,8 +331,8 @@ class Service:
     async def _query(self, asked: messages.OneQuery, asker: Asker) -> Encoded:
         """Return the code of a query and, as far as they are known, its logits and embedding."""
         logits = asked.logits if isinstance(asked, messages.ProbeRequest) else None
-        if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.id, logits)) != 1:
-            raise _refused(f"give one of {_choices(asked, 'code, vector, image and id')}")
+        if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.text, asked.id, logits)) != 1:
+            raise _refused(f"give one of {_choices(asked, 'code, vector, image, text and id')}")
         embedding = None if asked.embedding is None else self._embedding(asked.embedding)[None]
         if logits is not None:
             return self._from_logits([logits], embedding)
@@ -343,16 +343,18 @@ class Service:
             if embedding is None and item.embedding is not None:
                 embedding = np.asarray(item.embedding)[None]
             return Encoded(np.asarray(item.code, dtype=np.uint8)[None], embeddings=embedding)
-        job = EncodeJob([asked.image if asked.image is not None else asked.vector or []], asker.holding)
+        job = EncodeJob([_input_of(asked)], asker.holding)
         made = await self._encoding.submit(job, client=asker.client)
         return made if embedding is None else replace(made, embeddings=embedding)
 
     async def _queries(self, asked: messages.ManyQueries, asker: Asker) -> Encoded:
         """Return the codes of many queries and, as far as they are known, their logits and embeddings."""
         logits = asked.logits if isinstance(asked, messages.BatchProbeRequest) else None
-        given = [each for each in (asked.codes, asked.codes_base64, asked.vectors, logits) if each is not None]
+        given = [
+            each for each in (asked.codes, asked.codes_base64, asked.vectors, asked.texts, logits) if each is not None
+        ]
         if len(given) != 1:
-            raise _refused(f"give one of {_choices(asked, 'codes, codes_base64 and vectors')}")
+            raise _refused(f"give one of {_choices(asked, 'codes, codes_base64, vectors and texts')}")
         n_queries = len(given[0]) if asked.codes_base64 is None else len(asked.codes_base64) // (self.store.n_bits // 8)
         if n_queries > self.settings.max_queries:
             most = self.settings.max_queries
@@ -369,8 +371,9 @@ class Service:
         if logits is not None:
             convert = partial(self._from_logits, logits, embeddings)
             return convert() if n_queries <= _MANY_ROWS else await self._slowly(asker, convert)
-        if asked.vectors is not None:
-            made = await self._encoded(asked.vectors, asker)
+        inputs = asked.vectors if asked.vectors is not None else asked.texts
+        if inputs is not None:
+            made = await self._encoded(inputs, asker)
             return made if embeddings is None else replace(made, embeddings=embeddings)
         if asked.codes is not None:
             return Encoded(self._codes(asked.codes), embeddings=embeddings)
@@ -380,11 +383,11 @@ class Service:
             raise _refused(f"codes_base64 holds {len(packed):,} bytes; expected a multiple of {n_bytes}, one code each")
         return Encoded(np.frombuffer(packed, dtype=np.uint8).reshape(-1, n_bytes), embeddings=embeddings)
 
-    async def _encoded(self, vectors: list[list[float]], asker: Asker) -> Encoded:
-        """Encode vectors, a few at a time, so that others' can come between."""
+    async def _encoded(self, inputs: Sequence[Input], asker: Asker) -> Encoded:
+        """Encode vectors or texts, a few at a time, so that others' can come between."""
         parts = []
-        for start in range(0, len(vectors), _ENCODED_ROWS):
-            part = EncodeJob(vectors[start : start + _ENCODED_ROWS])
+        for start in range(0, len(inputs), _ENCODED_ROWS):
+            part = EncodeJob(list(inputs[start : start + _ENCODED_ROWS]))
             parts.append(await self._encoding.submit(part, rows=len(part.inputs), client=asker.client))
         return join_encoded(parts)
 
@@ -474,6 +477,13 @@ def _limited(error: LimitError, settings: ServiceSettings) -> Problem:
 
 def _refused(message: str) -> Problem:
     return Problem(422, "input", message)
+
+
+def _input_of(given: messages.OneQuery | messages.ItemIn) -> Input:
+    """Return what the encoder is to take: the image, text or vector."""
+    if given.image is not None:
+        return given.image
+    return given.text if given.text is not None else given.vector or []
 
 
 def _choices(asked: messages.AnySearch, names: str) -> str:

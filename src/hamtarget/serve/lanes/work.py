@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes, check_finite, unpack
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.text_inputs import takes_texts
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
 from hamtarget.items import Id, Item
 from hamtarget.search import BatchHits
@@ -34,8 +35,8 @@ from hamtarget.store import Store
 from hamtarget.store.encoded_inputs import embeddings_of
 from hamtarget.store.probe_defaults import is_made_for_probing
 
-Input = bytes | list[float]
-"""Bytes of an image file, or a vector."""
+Input = bytes | str | list[float]
+"""Bytes of an image file, a text, or a vector."""
 
 QUICK_SECONDS = 0.01
 """Time of a batch of quick searches: a search that is expected to take longer goes to the slow lane."""
@@ -360,6 +361,12 @@ class Work:
         encoder, shape = self._encoder, self.input_shape
         if encoder is None or shape is None:
             raise InputError("this store has no encoder; search by code or id, and put codes")
+        if isinstance(given, str) or takes_texts(encoder):
+            if not takes_texts(encoder):
+                raise InputError(f"a text is given; this encoder takes inputs of shape {shape}")
+            if not isinstance(given, str):
+                raise InputError("an image or vector is given; this encoder takes texts")
+            return np.array(given, dtype=object)
         if isinstance(given, bytes):
             if len(shape) < 2:
                 raise InputError(f"an image is given; this encoder takes vectors of {shape[0]} numbers")

@@ -106,7 +106,7 @@ export function showStats(stats) {
     ["Index memory", bytes(stats.index_bytes)],
     ["On disk", bytes(stats.disk_bytes)],
     ["Process memory", stats.resident_bytes ? bytes(stats.resident_bytes) : "-"],
-    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") : "none (codes only)"],
+    ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") || "texts" : "none (codes only)"],
     ["Embeddings", stats.embedding ?? "none"],
     ["Searches", stats.searches.map((each) => (each === stats.advised && each === "probe" ? "probe (advised)" : each)).join(", ")],
     ["Changes", stats.writable ? "allowed" : "not allowed"],
