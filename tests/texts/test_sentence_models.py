@@ -54,6 +54,14 @@ def test_features_are_those_of_the_definition(tmp_path, settings):
     assert not encoder.has_head
 
 
+def test_bits_are_at_most_those_that_a_code_can_have(folder, monkeypatch):
+    # As of an embedding that is longer than any code.
+    monkeypatch.setattr("hamtarget.encoders.sentence.text_encoder._MOST_BITS", 8)
+    encoder = open_encoder(folder)
+    assert (encoder.n_bits, encoder.n_features) == (8, HIDDEN)
+    assert (encoder.logits(TEXTS) == encoder.features(TEXTS)[:, :8]).all()
+
+
 def test_a_model_as_onnx_gives_the_same(tmp_path, folder):
     from hamtarget.encoders.sentence.bert_graph import bert_graph
 

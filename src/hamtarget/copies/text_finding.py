@@ -1,6 +1,6 @@
 """From a file of texts to groups of near copies: every default of that way.
 
-The file is read twice: once for codes, of which each text takes about 40 bytes of memory, and once for the texts that
+The file is read twice: once for codes, of which each text takes about 200 bytes of memory, and once for the texts that
 are shown. So files of any size can be searched.
 """
 

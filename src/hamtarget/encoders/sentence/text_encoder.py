@@ -85,10 +85,12 @@ class TextEncoder:
     def from_sentence_model(cls, folder: str | Path, *, threads: int = 0) -> TextEncoder:
         """Make an encoder of a sentence model as it is: a bit is the sign of a number of its embedding.
 
+        There are as many bits as numbers, but a multiple of 8, and 1,024 at most; numbers after that have none.
+
         Raises:
             FileError: a file is not there.
             CorruptFileError: a file is damaged.
-            UnsupportedFileError: the model has a part that is not known here, or more than 1,024 numbers.
+            UnsupportedFileError: the model has a part that is not known here.
             MissingExtraError: onnx, onnxruntime, safetensors or tokenizers is not installed.
         """
         _check_installed()
@@ -96,7 +98,7 @@ class TextEncoder:
 
         folder = Path(folder)
         model = read_sentence_model(folder)
-        graph = with_signs(features_graph(model))
+        graph = features_graph(model)
         description = {
             "text": {
                 "max_tokens": model.max_tokens,
@@ -105,14 +107,14 @@ class TextEncoder:
                 "tokenizer_sha256": hashlib.sha256(model.tokenizer).hexdigest(),
             }
         }
-        network = graph.SerializeToString()
-        n_features = _n_features(network, model, folder)
-        if n_features % 8 or not 8 <= n_features <= _MOST_BITS:
-            raise UnsupportedFileError(
-                f"{folder}: an embedding has {n_features} numbers; codes of signs need a multiple of 8, at most "
-                f"{_MOST_BITS}: train a head on it (hamtarget train --sentence-model)"
-            )
-        content = sealed(network, {**description, "n_bits": n_features, "radius": None, "n_features": n_features})
+        n_features = _n_features(graph, model, folder)
+        n_bits = min(_MOST_BITS, n_features - n_features % 8)
+        if n_bits < 8:
+            raise UnsupportedFileError(f"{folder}: an embedding has {n_features} numbers; expected at least 8")
+        content = sealed(
+            with_signs(graph, n_bits).SerializeToString(),
+            {**description, "n_bits": n_bits, "radius": None, "n_features": n_features},
+        )
         return cls(content, model.tokenizer, where=folder, threads=threads)
 
     def with_head(self, head: bytes, *, n_bits: int, radius: object) -> TextEncoder:
@@ -271,11 +273,11 @@ def _batches(lengths: list[int]) -> Iterator[NDArray[np.int64]]:
         start = end
 
 
-def _n_features(network: bytes, model: SentenceModel, where: Path) -> int:
+def _n_features(graph: Any, model: SentenceModel, where: Path) -> int:
     """Return how many numbers an embedding has."""
     if model.onnx is None:
         return int(model.config["hidden_size"]) * len(model.pooling)
-    session = onnx_session(network, 1, where)
+    session = onnx_session(graph.SerializeToString(), 1, where)
     ids = np.full((1, 1), model.pad_id, dtype=np.int64)
     return int(session.run(["features"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0].shape[1])
 
@@ -300,7 +302,7 @@ def _features_alone(graph: Any) -> Any:
     from hamtarget.encoders.sentence.text_graph import FEATURES, LOGITS
 
     last = graph.graph.node[-1]
-    if list(last.input) != [FEATURES] or list(last.output) != [LOGITS]:
+    if last.op_type != "Slice" or last.input[0] != FEATURES or list(last.output) != [LOGITS]:
         raise InputError("the encoder has a head already; expected a sentence model as it was published")
     graph.graph.node.remove(last)
     graph.graph.output.remove(next(each for each in graph.graph.output if each.name == LOGITS))

@@ -57,9 +57,11 @@ def features_graph(model: SentenceModel) -> ModelProto:
     return graph
 
 
-def with_signs(graph: ModelProto) -> ModelProto:
-    """Return the graph with `features` as logits, too: a bit is the sign of a number of the embedding."""
-    _Nodes(graph).add("Identity", [FEATURES], output=LOGITS)
+def with_signs(graph: ModelProto, n_bits: int) -> ModelProto:
+    """Return the graph with the first of the features as logits, too: a bit is the sign of a number."""
+    nodes = _Nodes(graph)
+    bounds = [nodes.constant(np.array([place], dtype=np.int64)) for place in (0, n_bits, 1)]
+    nodes.add("Slice", [FEATURES, *bounds], output=LOGITS)
     _set_outputs(graph, [FEATURES, LOGITS])
     return graph
 
