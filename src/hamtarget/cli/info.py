@@ -22,6 +22,7 @@ _EXTRAS = {
     "plot": "matplotlib",
     "hdf5": "h5py",
     "onnx": "onnxruntime",
+    "text": "tokenizers",
     "sklearn": "scikit-learn",
 }
 
@@ -60,9 +61,12 @@ def _installed() -> dict[str, Any]:
             facts[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             facts[package] = f"not installed: pip install 'hamtarget[{extra}]'"
+    from hamtarget.encoders.hash_files import TEXT_HASHES
     from hamtarget.encoders.opening import usable_encoder_names
 
-    facts["picture hashes"] = usable_encoder_names()
+    usable = usable_encoder_names()
+    facts["picture hashes"] = [name for name in usable if name not in TEXT_HASHES]
+    facts["text hashes"] = [name for name in usable if name in TEXT_HASHES]
     return facts
 
 
@@ -92,7 +96,9 @@ def _model(place: str) -> dict[str, Any]:
         "radius": encoder.radius,
         "input_shape": list(encoder.input_shape),
         "pictures": None if form is None else form.fit,
-        "runs_by": {"HashEncoder": "torch", "OnnxEncoder": "onnxruntime"}.get(type(encoder).__name__, "numpy"),
+        "runs_by": {"HashEncoder": "torch", "OnnxEncoder": "onnxruntime", "TextEncoder": "onnxruntime"}.get(
+            type(encoder).__name__, "numpy"
+        ),
     }
 
 

@@ -42,12 +42,12 @@ _LEARN, _SEARCH, _LOOK, _SERVE = "Learn", "Store and search", "Look", "Serve"
 # In the order in which one meets them; verbs of a group stand together.
 app.command(
     rich_help_panel=_LEARN,
-    short_help="Learn codes from images with labels, or from vectors.",
+    short_help="Learn codes from images with labels, vectors or texts.",
     epilog="Example: hamtarget train photos --model model --bits 32 --radius 2",
 )(train.train)
 app.command(
     rich_help_panel=_LEARN,
-    short_help="Turn images or vectors into codes.",
+    short_help="Turn images, vectors or texts into codes.",
     epilog="Example: hamtarget encode copies64 photos --out codes.npy",
 )(encode.encode)
 app.command(
@@ -57,17 +57,17 @@ app.command(
 )(evaluate.evaluate)
 app.command(
     rich_help_panel=_SEARCH,
-    short_help="Add images, vectors or codes to a store.",
+    short_help="Add images, vectors, texts or codes to a store.",
     epilog="Example: hamtarget add store photos --encoder copies64",
 )(add.add)
 app.command(
     rich_help_panel=_SEARCH,
-    short_help="Find the items of a store near an image, vector, code or item.",
+    short_help="Find the items of a store near an image, vector, text or item.",
     epilog="Example: hamtarget search store photo.jpg --nearest 5",
 )(search.search)
 app.command(
     rich_help_panel=_SEARCH,
-    short_help="Find copies among pictures, or near duplicates in a store.",
+    short_help="Find copies among pictures or texts, or duplicates in a store.",
     epilog="Example: hamtarget dups photos --out copies.html",
 )(dups.dups)
 app.command(
