@@ -146,8 +146,8 @@ def test_files_of_others_and_of_the_future(exported, tmp_path):
     path = tmp_path / "model.onnx"
     with pytest.raises(FileError, match="No such file"):
         OnnxEncoder(path)
-    path.write_bytes(sealed(exported[2].read_bytes(), {"format": 3}))
-    with pytest.raises(UnsupportedFileError, match="format 3"):
+    path.write_bytes(sealed(exported[2].read_bytes(), {"format": 4}))
+    with pytest.raises(UnsupportedFileError, match="format 4"):
         OnnxEncoder(path)
     path.write_bytes(sealed(b"", {}))
     with pytest.raises(UnsupportedFileError, match="cannot run it"):
