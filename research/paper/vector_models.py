@@ -88,8 +88,15 @@ def fast_model(training: Training) -> VectorModel:
 
 
 def probing_model(substrings: int, training: Training) -> VectorModel:
-    """Return a model for probing with a number of substrings: the defaults, but for how long it is trained."""
+    """Return a model for probing with a number of substrings, whose codes are not trained to choose rows."""
     return VectorModel(
         f"{N_BITS}-bits-probing-{substrings}-substrings-seed{training.seed}",
-        {"n_bits": N_BITS, "substrings": substrings, "objective": "probing", **training.setting()},
+        {
+            "n_bits": N_BITS,
+            "substrings": substrings,
+            "objective": "probing",
+            "choosing_weight": 0.0,
+            "choosing_temperature": 0.5,
+            **training.setting(),
+        },
     )

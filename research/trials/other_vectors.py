@@ -49,7 +49,9 @@ def main() -> None:
         "LSH": lambda seed: LSH(N_BITS, seed=seed),
         "ITQ": lambda seed: ITQ(N_BITS, seed=seed),
         "HashEncoder, defaults": lambda seed: HashEncoder(
-            loss=ProbingLoss(N_BITS), training=TrainingOptions(steps=STEPS), seed=seed
+            loss=ProbingLoss(N_BITS, substrings=3, choosing_weight=0.0),
+            training=TrainingOptions(steps=STEPS),
+            seed=seed,
         ),
         "HashEncoder, radius 1, substring term x 10,000": lambda seed: HashEncoder(
             loss=HammingTargetLoss(N_BITS, 1, substring_weight=10_000),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
+from hamtarget._metric import MetricName
 from hamtarget._picture_form import PictureForm
 from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.encoders.embedding import unit_rows
@@ -61,6 +62,10 @@ class OnnxEncoder:
     """How pictures become inputs, as `read_images` takes it; None: their centres are cropped to `input_shape`."""
     name: str | None
     """Name of an encoder that comes with the package; None for others."""
+    substrings: int | None
+    """Number of substrings that the codes were trained to be probed by; None: they were not."""
+    neighbor_metric: MetricName | None
+    """By what vectors are near, if the codes were learned from near vectors; None: from anything else."""
 
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
         path = Path(path)
@@ -68,7 +73,9 @@ class OnnxEncoder:
         self._content = read_sealed(self.path)
         self._session = onnx_session(self._content, threads, self.path)
         description = parse_description(metadata_of(self._session, self.path).get(DESCRIPTION_KEY), self.path)
-        self.n_bits, self.radius, self.input_shape, self.picture_form, self.name = description
+        self.n_bits, self.radius, self.input_shape = description.n_bits, description.radius, description.input_shape
+        self.picture_form, self.name = description.picture_form, description.name
+        self.substrings, self.neighbor_metric = description.substrings, description.metric
 
     @property
     def recorded(self) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hamtarget._metric import MetricName, check_metric
 from hamtarget._picture_form import PictureForm
 from hamtarget._reading import parse_json, reason_of
 from hamtarget.codes import check_n_bits, check_radius
@@ -93,6 +94,8 @@ class Description(NamedTuple):
     input_shape: tuple[int, ...]
     picture_form: PictureForm | None
     name: str | None
+    substrings: int | None
+    metric: MetricName | None
 
 
 def parse_description(text: str | None, path: str | Path) -> Description:
@@ -126,7 +129,21 @@ def parse_description(text: str | None, path: str | Path) -> Description:
     if found["format"] == _FORMAT_OF_PICTURES:
         form = _parse_form(found.get("picture"), tuple(shape), path)
     name = found.get("name")
-    return Description(n_bits, radius, tuple(shape), form, name if isinstance(name, str) else None)
+    try:
+        substrings = None if found.get("substrings") is None else _check_substrings(found["substrings"], n_bits)
+        metric = None if found.get("metric") is None else check_metric(found["metric"])
+    except InputError as error:
+        raise CorruptFileError(
+            f"{path}: the description is not that of an encoder ({error}); export it again"
+        ) from error
+    named = name if isinstance(name, str) else None
+    return Description(n_bits, radius, tuple(shape), form, named, substrings, metric)
+
+
+def _check_substrings(substrings: Any, n_bits: int) -> int:
+    if type(substrings) is not int or not 1 <= substrings <= n_bits:
+        raise InputError(f"substrings is {str(substrings)[:40]}; expected 1 to {n_bits}")
+    return substrings
 
 
 class TextDescription(NamedTuple):

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget._metric import MetricName
 from hamtarget.datasets.image_sets import ImageSet
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
@@ -20,6 +21,7 @@ from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.export import write_onnx
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.fitting import fit_encoder, torch_device
+from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.frozen import FrozenBackbone
@@ -49,10 +51,13 @@ class HashEncoder:
             inputs into features and has their number as `out_features`, such as `backbone("timm:resnet50",
             "pretrained")`. `fit` trains a copy of it; if none of its weights requires a gradient, it sees each image
             of an `ImageSet` once, and codes of its features are learned. A `HashModel` is taken with its own head.
-        training: options of the training. None: the defaults of `TrainingOptions`, or those for pretrained networks.
+        training: options of the training. None: the defaults of `TrainingOptions`, or those for pretrained networks; for
+            10,000 vectors or more without labels, 600 batches of 1,024.
         held_out: share of the inputs to hold out. The weights with the lowest loss on them are kept. 0: none.
         seed: seed of everything random. The same seed and data give the same codes on the same machine.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
+        metric: where `fit` gets vectors alone, by what they are near: "l2", "cosine" or "dot". A store of such an encoder
+            keeps the vectors, and ranks by them.
 
     Example:
         >>> import numpy as np
@@ -85,6 +90,7 @@ class HashEncoder:
         held_out: float = 0.0,
         seed: int = 0,
         device: str = "auto",
+        metric: MetricName = "l2",
     ) -> None:
         self._n_bits = n_bits
         self.loss = loss
@@ -93,6 +99,7 @@ class HashEncoder:
         self.held_out = held_out
         self.seed = seed
         self.device = device
+        self.metric = metric
         self._fitted: FittedEncoder | None = None
 
     def fit(
@@ -117,7 +124,8 @@ class HashEncoder:
             similar: which inputs are similar: labels (rows,), None for an input without one; several labels for each
                 input, (rows, labels) of 0 and 1; a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a function
                 of item numbers. None: the labels of an `ImageSet`; where there are none, each input and its 10 nearest
-                neighbours. Vectors without a label are learned from as well: they have neighbours.
+                neighbours (of 25,000 drawn at random, if there are more vectors). Vectors without a label are learned
+                from as well: they have neighbours.
             markers: item numbers of the inputs around which groups are formed. None: all that have enough similar ones.
             augment: changes a batch of inputs at random.
             progress: called with a `TrainingProgress` now and then.
@@ -167,6 +175,7 @@ class HashEncoder:
             held_out=self.held_out,
             seed=self.seed,
             device=self.device,
+            metric=self.metric,
             markers=markers,
             augment=augment,
             progress=progress,
@@ -223,7 +232,15 @@ class HashEncoder:
         """
         path = Path(folder_or_file)
         path = path if path.suffix == ".onnx" else path / ONNX_NAME
-        write_onnx(path, self.model, n_bits=self.n_bits, radius=self.radius, input_shape=self.input_shape)
+        write_onnx(
+            path,
+            self.model,
+            n_bits=self.n_bits,
+            radius=self.radius,
+            input_shape=self.input_shape,
+            substrings=self.substrings,
+            metric=self.neighbor_metric,
+        )
         return path
 
     @classmethod
@@ -250,6 +267,7 @@ class HashEncoder:
             held_out=fitted.held_out,
             seed=fitted.seed,
             device=device,
+            metric=fitted.metric or "l2",
         )
         encoder._fitted = replace(fitted, model=fitted.model.to(torch_device(device)))
         return encoder
@@ -275,6 +293,17 @@ class HashEncoder:
         if self._fitted is not None:
             return self._fitted.radius
         return None if isinstance(self.loss, str) else self.loss.radius
+
+    @property
+    def substrings(self) -> int | None:
+        """Number of substrings that the codes were trained to be probed by; None: they were not."""
+        loss = self.loss if self._fitted is None else self._fitted.loss
+        return loss.substrings if isinstance(loss, ProbingLoss) else None
+
+    @property
+    def neighbor_metric(self) -> MetricName | None:
+        """By what vectors are near, if the codes were learned from near vectors; None: from anything else."""
+        return None if self._fitted is None else self._fitted.metric
 
     @property
     def input_shape(self) -> tuple[int, ...]:

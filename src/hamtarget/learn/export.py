@@ -6,11 +6,13 @@ import copy
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from hamtarget._files import write_atomically
+from hamtarget._metric import MetricName
 from hamtarget.encoders.onnx_file import sealed
 from hamtarget.errors import InputError, MissingExtraError
 from hamtarget.learn.compact_onnx import with_int8_weights
@@ -20,7 +22,14 @@ _OPSET = 17
 
 
 def write_onnx(
-    path: str | Path, model: nn.Module, *, n_bits: int, radius: object, input_shape: tuple[int, ...]
+    path: str | Path,
+    model: nn.Module,
+    *,
+    n_bits: int,
+    radius: object,
+    input_shape: tuple[int, ...],
+    substrings: int | None = None,
+    metric: MetricName | None = None,
 ) -> None:
     """Write a model that turns any number of float32 inputs into logits. An older file stays until it is complete.
 
@@ -30,6 +39,8 @@ def write_onnx(
         n_bits: length of a code, stored in the file.
         radius: Hamming distance target, stored in the file.
         input_shape: shape of one input, stored in the file.
+        substrings: number of substrings to probe by, stored in the file; None if the codes are not for probing.
+        metric: by what vectors are near, stored in the file; None if the codes were not learned from near vectors.
 
     Raises:
         MissingExtraError: the onnx package is not installed.
@@ -61,5 +72,8 @@ def write_onnx(
             content = plain.read_bytes()
     except torch.onnx.errors.OnnxExporterError as error:
         raise InputError(f"{type(model).__name__} cannot be written as ONNX: {error}") from error
-    description = {"input_shape": list(input_shape), "n_bits": n_bits, "radius": radius}
+    description: dict[str, Any] = {"input_shape": list(input_shape), "n_bits": n_bits, "radius": radius}
+    description |= {
+        name: value for name, value in (("substrings", substrings), ("metric", metric)) if value is not None
+    }
     write_atomically(path, sealed(with_int8_weights(content), description))

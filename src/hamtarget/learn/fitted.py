@@ -10,6 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from hamtarget._metric import MetricName
 from hamtarget.learn.inputs import Range, as_tensor, in_shape, range_of, warn_of_other_range
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.builder import NetworkOptions
@@ -39,6 +40,7 @@ class FittedEncoder:
         radius: Hamming distance target, or several; None for probing.
         input_shape: shape of one input. Images have their channels first.
         input_range: least and largest number that was learned from; None where it is not known.
+        metric: by what vectors are near, where codes were learned from near vectors; None if from anything else.
     """
 
     model: HashModel | ClassPull
@@ -51,6 +53,7 @@ class FittedEncoder:
     radius: int | tuple[int, ...] | None
     input_shape: tuple[int, ...]
     input_range: Range | None
+    metric: MetricName | None = None
 
     def logits(self, inputs: ArrayLike | Tensor) -> NDArray[np.float32]:
         """Return the real values before the sign, (rows, n_bits)."""

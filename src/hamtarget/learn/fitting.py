@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from hamtarget._metric import MetricName, check_metric
 from hamtarget.codes import from_logits
 from hamtarget.errors import InputError, ShapeError, SimilarityError
 from hamtarget.learn.checkpoint import TrainingProgress
@@ -37,6 +38,7 @@ from hamtarget.learn.similarity import (
     nearest_neighbors,
 )
 from hamtarget.learn.trainer import train
+from hamtarget.learn.vector_defaults import vector_markers, vector_network, vector_training
 from hamtarget.progress import Progress
 
 # Without labels, so many nearest neighbours are similar (paper 3.2).
@@ -56,6 +58,7 @@ def fit_encoder(
     held_out: float,
     seed: int,
     device: str,
+    metric: MetricName = "l2",
     markers: ArrayLike | None,
     augment: Callable[[Tensor], Tensor] | None,
     progress: Callable[[TrainingProgress], None] | None,
@@ -74,6 +77,12 @@ def fit_encoder(
     if len(rows) < 2:
         raise ShapeError(f"inputs have {len(rows)} rows; learning needs at least 2")
     relation = None if similar is None else as_similarity(similar, len(rows))
+    check_metric(metric)
+    near_vectors = relation is None and rows.ndim == 2
+    if metric != "l2" and not near_vectors:
+        raise InputError(
+            f"metric is {metric!r}; it is for learning from vectors alone, where near ones are similar: leave it out"
+        )
     chosen = chosen_loss(loss, n_bits, relation, of_vectors=rows.ndim == 2)
     trained_loss = trainable_loss(chosen, relation, seed=seed)
     shape = tuple(rows.shape[1:])
@@ -82,13 +91,24 @@ def fit_encoder(
 
     kept, aside = split(len(rows), held_out, seed)
     learned = rows[kept.to(place)] if len(aside) else rows
-    similarity = _similarity(relation, learned, kept, trained_loss, neighbors_progress)
-    options = _fitting_groups(replace(training or TrainingOptions(), seed=seed), similarity)
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(rows))
+    if relation is None:
+        centres = vector_markers(len(learned), seed) if wanted is None and near_vectors else wanted
+        similarity: Similarity = _near(learned, centres, metric, neighbors_progress)
+    else:
+        similarity = _among(relation, kept)
+    similarity = _with_features(similarity, learned, trained_loss)
+    if training is None:
+        training = vector_training(len(learned)) if near_vectors else TrainingOptions()
+    if near_vectors and isinstance(architecture, NetworkOptions):
+        architecture = vector_network(architecture, metric)
+    options = _fitting_groups(replace(training, seed=seed), similarity)
     evaluate = None
     if len(aside):
         held = rows[aside.to(place)]
-        evaluate = HeldOutLoss(held, _similarity(relation, held, aside, trained_loss, None), trained_loss, options)
+        relation_of_held = _near(held, None, metric, None) if relation is None else _among(relation, aside)
+        relation_of_held = _with_features(relation_of_held, held, trained_loss)
+        evaluate = HeldOutLoss(held, relation_of_held, trained_loss, options)
 
     model = build_model(architecture, shape, n_logits=trained_loss.n_bits, seed=seed)
     for module in model.modules():
@@ -118,6 +138,7 @@ def fit_encoder(
         radius=chosen.radius,
         input_shape=shape,
         input_range=range_of(rows),
+        metric=metric if near_vectors else None,
     )
     if fitted.radius is not None:
         some = torch.randperm(len(learned), generator=torch.Generator().manual_seed(seed))[:_JUDGED]
@@ -134,15 +155,21 @@ def torch_device(name: str) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
 
 
-def _similarity(
-    relation: Similarity | None, inputs: Tensor, items: Tensor, loss: BatchLoss, progress: Progress | None
-) -> Similarity:
-    """Return the relation among some of the items, whose inputs are given, with features if the loss needs them."""
-    if relation is None:
-        # Neighbours are sought among the inputs that are trained on together, not cut from longer lists.
-        relation = Neighbors(nearest_neighbors(inputs, min(NEIGHBORS, len(inputs) - 1), progress=progress))
-    elif len(items) != relation.n_items:
-        relation = relation.subset(items)
+def _near(inputs: Tensor, markers: Tensor | None, metric: MetricName, progress: Progress | None) -> Neighbors:
+    """Return the nearest neighbours of inputs, or of the markers among them."""
+    # Neighbours are sought among the inputs that are trained on together, not cut from longer lists.
+    k = min(NEIGHBORS, len(inputs) - 1)
+    lists = nearest_neighbors(inputs, k, metric=metric, rows=markers, progress=progress)
+    return Neighbors(lists) if markers is None else Neighbors(lists, items=markers, n_items=len(inputs))
+
+
+def _among(relation: Similarity, items: Tensor) -> Similarity:
+    """Return the relation among some of the items."""
+    return relation if len(items) == relation.n_items else relation.subset(items)
+
+
+def _with_features(relation: Similarity, inputs: Tensor, loss: BatchLoss) -> Similarity:
+    """Return the relation with the features of its items, if the loss needs them."""
     if not isinstance(loss, KeepNeighbors):
         return relation
     if inputs.ndim != 2:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hamtarget._files import write_atomically
+from hamtarget._metric import check_metric
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import CorruptFileError, HamtargetError, InputError, UnsupportedFileError
 from hamtarget.learn.fitted import FittedEncoder
@@ -130,6 +131,7 @@ def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> Fitt
         radius=tuple(radius) if isinstance(radius, list) else radius,
         input_shape=tuple(config["input_shape"]),
         input_range=None if input_range is None else (input_range[0], input_range[1]),
+        metric=None if config.get("metric") is None else check_metric(config["metric"]),
     )
 
 
@@ -147,9 +149,14 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
         "radius": fitted.radius,
         "input_shape": list(fitted.input_shape),
         "input_range": fitted.input_range,
+        "metric": fitted.metric,
     }
     if isinstance(network, NetworkOptions):
-        described["network"]["settings"] = asdict(network)
+        settings = asdict(network)
+        if not network.unit_length:
+            # Earlier versions do not know it, and read such a network as well.
+            del settings["unit_length"]
+        described["network"]["settings"] = settings
     elif isinstance(inner, HashModel) and isinstance(inner.backbone, FrozenBackbone):
         digest = weights_digest(network)
         described["network"]["sha256"] = digest
@@ -284,7 +291,14 @@ def _converted(config: dict[str, Any]) -> dict[str, Any]:
     if objective == "probing" or (objective == "auto" and radius is None):
         radius = None
         names = ("n_bits", "substrings", "temperature", "sharpness", "choosing_weight", "choosing_temperature")
-        loss = {"kind": "ProbingLoss", "settings": taken(*names)}
+        # The defaults of that time, which were others.
+        former = {
+            "substrings": max(1, round(given["n_bits"] / 21)),
+            "choosing_weight": 0.0,
+            "choosing_temperature": 0.5,
+        }
+        known = {name: value for name, value in taken(*names).items() if value is not None}
+        loss = {"kind": "ProbingLoss", "settings": former | known}
     else:
         radius = _FORMER_RADIUS if radius is None else radius
         if objective == "classes":

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hamtarget._metric import MetricName, check_metric
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
 from hamtarget.progress import Progress
 
@@ -228,51 +229,74 @@ class Neighbors(Similarity):
 
     Args:
         neighbors: item numbers, (items, k), without the item itself; see `nearest_neighbors`.
+        items: the items whose lists these are, each once; others have none, and are in lists only. None: all items.
+        n_items: number of all items, with `items`.
 
     Example:
         >>> Neighbors([[1], [2], [1]]).matrix(torch.arange(3)).int().tolist()
         [[1, 1, 0], [0, 1, 1], [0, 1, 1]]
+        >>> Neighbors([[2]], items=[0], n_items=3).counts().tolist()
+        [1, 0, 0]
     """
 
-    def __init__(self, neighbors: Any) -> None:
+    def __init__(self, neighbors: Any, *, items: Any = None, n_items: int | None = None) -> None:
         lists = torch.as_tensor(neighbors)
         if lists.ndim != 2 or lists.shape[1] < 1:
             raise ShapeError(f"neighbors have shape {tuple(lists.shape)}; expected (items, k) with k of 1 or more")
         if lists.dtype.is_floating_point or lists.dtype == torch.bool:
             raise DtypeError(f"neighbors have dtype {lists.dtype}; expected integers: item numbers")
         lists = lists.long()
-        self.n_items = len(lists)
-        if len(lists) and not 0 <= int(lists.min()) <= int(lists.max()) < len(lists):
-            raise InputError(f"neighbors hold item numbers outside 0 to {len(lists) - 1}")
-        own = (lists == torch.arange(len(lists), device=lists.device)[:, None]).any(dim=1)
+        self.n_items = len(lists) if n_items is None else n_items
+        owners = torch.arange(len(lists), device=lists.device) if items is None else torch.as_tensor(items).long()
+        if owners.shape != (len(lists),) or (items is None and n_items not in (None, len(lists))):
+            raise ShapeError(
+                f"there are {len(lists)} lists of neighbors for {tuple(owners.shape)} of items; expected one each"
+            )
+        for name, numbers in (("neighbors", lists), ("items", owners)):
+            if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.n_items:
+                raise InputError(f"{name} hold item numbers outside 0 to {self.n_items - 1}")
+        own = (lists == owners[:, None].to(lists.device)).any(dim=1)
         if own.any():
-            raise InputError(f"item {int(own.nonzero()[0])} is in its own list of neighbors; leave it out")
+            raise InputError(f"item {int(owners[own][0])} is in its own list of neighbors; leave it out")
         self._neighbors = lists
+        # The place of an item's list. Items without one share the place behind all lists.
+        self._place = torch.full((self.n_items,), len(lists), device=lists.device)
+        self._place[owners.to(lists.device)] = torch.arange(len(lists), device=lists.device)
+        if int((self._place < len(lists)).sum()) != len(lists):
+            raise InputError("an item is among items twice; expected each once")
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return a boolean (rows, columns): True if the column's item is in the list of the row's item."""
-        lists = self._neighbors[rows]
-        similar: Tensor = lists[:, :1] == columns[None, :]
-        for place in range(1, lists.shape[1]):
-            similar |= lists[:, place : place + 1] == columns[None, :]
-        return similar
+        n_columns = len(columns)
+        # The column in which an item is; of one that is in several, some column stands for all of them.
+        column_of = torch.full((self.n_items,), n_columns, device=columns.device)
+        column_of[columns] = torch.arange(n_columns, device=columns.device)
+        place = self._place[rows]
+        found = column_of[self._neighbors[place.clamp(max=len(self._neighbors) - 1)]]
+        found = found.masked_fill(place[:, None] == len(self._neighbors), n_columns)
+        # What is in no column is marked in one that is cut off.
+        similar = torch.zeros(len(rows), n_columns + 1, dtype=torch.bool, device=rows.device)
+        similar.scatter_(1, found, True)
+        return similar[:, column_of[columns]]
 
     def counts(self) -> Tensor:
-        """Return the length of each list."""
-        return torch.full((self.n_items,), self._neighbors.shape[1], device=self._neighbors.device)
+        """Return the length of each list, 0 where there is none."""
+        return (self._place < len(self._neighbors)).long() * self._neighbors.shape[1]
 
     def draw(self, markers: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Return `count` different random entries of each marker's list, (markers, count)."""
         lengths = torch.full_like(markers, self._neighbors.shape[1])
-        drawn: Tensor = self._neighbors[markers[:, None], _draw_places(lengths, count, generator)]
+        places = _draw_places(lengths, count, generator)
+        drawn: Tensor = self._neighbors[self._place[markers][:, None], places]
         return drawn
 
     def subset(self, items: Tensor) -> SimilarPairs:
         """Return the neighbours that are among the items; as `SimilarPairs`, since the lists differ in length."""
         number = torch.full((self.n_items,), -1, device=items.device)
         number[items] = torch.arange(len(items), device=items.device)
-        lists = number[self._neighbors[items]]
-        first = torch.arange(len(items), device=items.device)[:, None].expand_as(lists)
+        listed = (self._place[items] < len(self._neighbors)).nonzero().squeeze(1)
+        lists = number[self._neighbors[self._place[items[listed]]]]
+        first = listed[:, None].expand_as(lists)
         kept = lists >= 0
         return SimilarPairs(torch.stack([first[kept], lists[kept]], dim=1), len(items), symmetric=False)
 
@@ -493,42 +517,64 @@ def nearest_neighbors(
     vectors: Tensor | NDArray[Any],
     k: int,
     *,
+    metric: MetricName = "l2",
+    rows: Tensor | None = None,
     device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Return the k nearest other rows of each row by Euclidean distance, (rows, k), nearest first; exact.
+    """Return the k nearest other rows of each row, or of some rows, (rows, k), nearest first; exact.
 
     Args:
         vectors: a tensor or an array, (rows, ...).
         k: number of neighbours.
+        metric: "l2": the smallest Euclidean distance; "cosine": the largest cosine; "dot": the largest inner product.
+        rows: numbers of the rows whose neighbours are wanted. None: all rows.
         device: device to compute on; the result is there, too. None: that of a tensor, or the CPU.
         progress: called with the number of rows done and of all rows.
 
     Raises:
-        InputError: there are not more than k rows.
+        InputError: there are not more than k rows, or a row of zeros under "cosine".
 
     Example:
         >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [5.0]]), 1).tolist()
         [[1], [0], [1]]
     """
+    check_metric(metric)
     if not isinstance(vectors, Tensor):
         vectors = torch.from_numpy(np.array(vectors))
     if not 1 <= k < len(vectors):
         raise InputError(f"k is {k}; expected 1 to {len(vectors) - 1}, fewer than the {len(vectors):,} rows")
     everything = vectors.to(device=device or vectors.device, dtype=torch.float32).flatten(1)
-    # Distances are differences of large squares; around the mean the squares are smaller, and so is the rounding.
-    everything = everything - everything.mean(dim=0)
-    squares = everything.pow(2).sum(dim=1)
+    squares = torch.zeros(len(everything), device=everything.device)
+    if metric == "l2":
+        # Distances are differences of large squares; around the mean the squares are smaller, and so is the rounding.
+        everything = everything - everything.mean(dim=0)
+        squares = everything.pow(2).sum(dim=1)
+    elif metric == "cosine":
+        everything = unit_length(everything)
+    wanted = torch.arange(len(everything)) if rows is None else rows
+    wanted = wanted.to(everything.device)
     result = []
-    block = max(1, _CELLS // len(everything))
-    for start in range(0, len(everything), block):
-        rows = everything[start : start + block]
-        distance = torch.addmm(squares[None, :], rows, everything.T, alpha=-2)
-        distance.diagonal(start).fill_(torch.inf)
+    for some in wanted.split(max(1, _CELLS // len(everything))):
+        distance = torch.addmm(squares[None, :], everything[some], everything.T, alpha=-2)
+        distance.scatter_(1, some[:, None], torch.inf)
         result.append(distance.topk(k, dim=1, largest=False).indices)
         if progress is not None:
-            progress(start + len(rows), len(everything))
+            progress(sum(map(len, result)), len(wanted))
     return torch.cat(result)
+
+
+def unit_length(vectors: Tensor) -> Tensor:
+    """Return vectors, (rows, columns), scaled to unit length.
+
+    Raises:
+        InputError: a row is all zeros, and has no direction; the error names the first.
+    """
+    lengths = vectors.norm(dim=1, keepdim=True)
+    if bool((lengths == 0).any()):
+        first = int((lengths[:, 0] == 0).nonzero()[0])
+        raise InputError(f"row {first} is all zeros, which has no cosine; leave it out, or use metric 'l2' or 'dot'")
+    return vectors / lengths
 
 
 def _draw_places(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:

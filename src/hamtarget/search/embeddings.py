@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._metric import MetricName
 from hamtarget.codes import check_finite, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
 
 ElementName = Literal["float32", "float16", "int8"]
-MetricName = Literal["l2", "cosine", "dot"]
 
 # Rows of unit length are scaled so that nearly all of their numbers use most of int8's range: with 64 numbers or more,
 # one in a thousand is above .4.

@@ -29,6 +29,8 @@ from hamtarget.search.requests import (
 from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.search.row_names import RowNames
 
+# The core puts so many new rows into a piece without tables (kMinTableRows).
+_ROWS_WITHOUT_TABLES = 2048
 _MAX_THREADS = 1024
 
 
@@ -87,6 +89,13 @@ class CodeIndex:
     def memory(self) -> int:
         """Bytes that rows, ids and tables take."""
         return self._core.memory
+
+    @property
+    def scanned_rows(self) -> int:
+        """Most rows that are in no table yet: a probe reads them first, and they count in its budget."""
+        if self._core.n_parts <= 1 and len(self) > _ROWS_WITHOUT_TABLES:
+            return 0
+        return min(len(self), _ROWS_WITHOUT_TABLES)
 
     def __repr__(self) -> str:
         """Return rows, bits, radius, substrings and memory in a line."""

@@ -13,6 +13,7 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
+from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
@@ -107,6 +108,23 @@ class Backend(Protocol):
 
     def sample_ids(self, n: int, seed: int) -> list[Id]:
         """Return ids of `n` items drawn at random, or of all."""
+        ...
+
+    def whole_index(self) -> MultiIndex:
+        """Return an index of all rows, in memory; it is read only."""
+        ...
+
+    @property
+    def scanned_rows(self) -> int:
+        """Most rows that a probe reads before it comes to the likely ones, and that count in its budget."""
+        ...
+
+    def read_tunings(self) -> dict[int, str]:
+        """Return what `write_tuning` wrote, by `k`; nothing if the store keeps no vectors."""
+        ...
+
+    def write_tuning(self, k: int, text: str) -> None:
+        """Keep what was measured for `k` neighbours, in place of what was there; it is no change of the items."""
         ...
 
     def pairs(

@@ -71,7 +71,10 @@ def batch_of_rows(
     if codes is None:
         trained = encoder()
         codes, made = encode(
-            trained, many_inputs(trained, inputs, instead="put"), settings.embeddings if embeddings is None else None
+            trained,
+            many_inputs(trained, inputs, instead="put"),
+            settings.embeddings if embeddings is None else None,
+            keeps_vectors=settings.keeps_vectors,
         )
         embeddings = made if embeddings is None else embeddings
     rows = check_codes(codes, settings.n_bits)
@@ -105,7 +108,9 @@ def batch_of_items(settings: Settings, encoder: Callable[[], Encoder], items: Se
         trained = encoder()
         kind = settings.embeddings if any(embeddings[place] is None for place in places) else None
         inputs = [items[place].input for place in places]
-        made_codes, made_embeddings = encode(trained, many_inputs(trained, inputs, instead="put"), kind)
+        made_codes, made_embeddings = encode(
+            trained, many_inputs(trained, inputs, instead="put"), kind, keeps_vectors=settings.keeps_vectors
+        )
         for made, place in enumerate(places):
             codes[place] = made_codes[made]
             if embeddings[place] is None and made_embeddings is not None:

@@ -14,6 +14,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.text_inputs import check_texts, takes_texts
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search.embeddings import Embeddings
+from hamtarget.store.kept_vectors import kept_rows
 
 
 def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
@@ -88,12 +89,16 @@ def _as_array(inputs: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         raise ShapeError(f"inputs do not have one shape ({error}); the store's encoder takes {shape}") from error
 
 
-def encode(encoder: Encoder, inputs: NDArray[Any], embeddings: Embeddings | None) -> tuple[Codes, NDArray[Any] | None]:
-    """Return codes of the inputs and, where the store keeps embeddings, those of the encoder.
+def encode(
+    encoder: Encoder, inputs: NDArray[Any], embeddings: Embeddings | None, *, keeps_vectors: bool = False
+) -> tuple[Codes, NDArray[Any] | None]:
+    """Return codes of the inputs and, where the store keeps embeddings, these: the inputs themselves, or the logits.
 
     Raises:
-        InputError: the store's embeddings have another length than those of the encoder.
+        InputError: the store's embeddings have another length than those of the encoder, or an input has no cosine.
     """
+    if embeddings is not None and keeps_vectors:
+        return encoder.encode(inputs), kept_rows(inputs, embeddings, name="inputs")
     if embeddings is None:
         return encoder.encode(inputs), None
     logits = encoder.logits(inputs)

@@ -13,6 +13,7 @@ from hamtarget.encoders.usual_radius import usual_radius
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.multi import MultiIndex
+from hamtarget.store.kept_vectors import VectorChoice, kind_of_vectors, vectors_for
 
 Durability = Literal["full", "os"]
 """A put waits for the disk ("full"), or for the operating system only ("os")."""
@@ -33,6 +34,7 @@ class Settings:
         embeddings: kind of the embeddings that are kept with the codes, if any.
         durability: a put waits for the disk ("full") or for the operating system ("os").
         has_encoder: True if an encoder is saved with the store.
+        keeps_vectors: True if the embeddings are the vectors that the encoder takes, and not its logits.
     """
 
     n_bits: int
@@ -41,10 +43,14 @@ class Settings:
     embeddings: Embeddings | None = None
     durability: Durability = "full"
     has_encoder: bool = False
+    keeps_vectors: bool = False
 
     def as_texts(self) -> dict[str, str]:
         """Return every setting by name, as JSON, and the checksum of all of them."""
         texts = {name: json.dumps(value) for name, value in asdict(self).items()}
+        if not self.keeps_vectors:
+            # Stores without vectors stay as they always were.
+            del texts["keeps_vectors"]
         return {**texts, _CHECKSUM: _checksum(texts)}
 
 
@@ -74,8 +80,12 @@ def _check_possible(settings: Settings) -> None:
         InputError, TypeError: no store has such settings.
     """
     numbers = (settings.n_bits, settings.radius, settings.substrings)
-    if not all(type(number) is int for number in numbers) or type(settings.has_encoder) is not bool:
+    if not all(type(number) is int for number in numbers) or not all(
+        type(flag) is bool for flag in (settings.has_encoder, settings.keeps_vectors)
+    ):
         raise TypeError("one of them has another type than it should have")
+    if settings.keeps_vectors and (settings.embeddings is None or not settings.has_encoder):
+        raise InputError("vectors are kept without an encoder, or without their kind")
     if settings.durability not in get_args(Durability):
         raise InputError(f"durability is {str(settings.durability)[:60]!r}")
     # An empty index knows what settings there can be.
@@ -97,6 +107,7 @@ def choose_settings(
     radius: int | None,
     substrings: int | None,
     embeddings: Embeddings | None,
+    vectors: VectorChoice | None,
     durability: Durability,
 ) -> Settings:
     """Return the settings of a new store: what is not given comes from the encoder.
@@ -113,11 +124,27 @@ def choose_settings(
     if n_bits is None:
         raise InputError("neither encoder nor n_bits is given; a store needs one of them")
     n_bits = check_n_bits(n_bits)
+    if substrings is None and radius is None:
+        # Codes that were trained to be probed were trained for a number of tables.
+        substrings = getattr(encoder, "substrings", None)
     if radius is None:
         usual = None if encoder is None else usual_radius(encoder)
         radius = min(_RADIUS if usual is None else usual, n_bits - 1)
+        if substrings is not None:
+            radius = max(radius, substrings - 1)
+    metric = vectors_for(encoder, vectors, has_embeddings=embeddings is not None)
+    if metric is not None and encoder is not None:
+        embeddings = kind_of_vectors(encoder.input_shape[0], metric)
     if durability not in get_args(Durability):
         raise InputError(f"durability is {durability!r}; expected 'full' or 'os'")
     # An empty index knows what settings there can be.
     index = MultiIndex(n_bits, radius, substrings=substrings, embeddings=embeddings)
-    return Settings(n_bits, radius, index.substrings, embeddings, durability, has_encoder=encoder is not None)
+    return Settings(
+        n_bits,
+        radius,
+        index.substrings,
+        embeddings,
+        durability,
+        has_encoder=encoder is not None,
+        keeps_vectors=metric is not None,
+    )

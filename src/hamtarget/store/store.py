@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._metric import MetricName
 from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
@@ -22,6 +23,7 @@ from hamtarget.progress import Progress
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.requests import (
+    Request,
     Requests,
     check_count,
     many_codes,
@@ -35,12 +37,15 @@ from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.ids import check_id, check_ids
+from hamtarget.store.kept_vectors import VectorChoice, kept_rows
+from hamtarget.store.nearest_vectors import USUAL_K, NearestVectors
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.probe_defaults import default_budget, default_radius
 from hamtarget.store.reports import BackupReport, Pair, RepairReport, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
 from hamtarget.store.sqlite.engine import FolderEngine
+from hamtarget.store.tuning import Tuning, check_recall
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
@@ -75,6 +80,9 @@ class Store:
         self._encoder: Encoder | None = None
         kept = engine.settings
         self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
+        self._near: NearestVectors | None = None
+        if kept.keeps_vectors and kept.embeddings is not None:
+            self._near = NearestVectors(engine, self._requests, kept.embeddings, lambda: self.encoder)
 
     @classmethod
     def create(
@@ -86,6 +94,7 @@ class Store:
         radius: int | None = None,
         substrings: int | None = None,
         embeddings: Embeddings | None = None,
+        vectors: VectorChoice | None = "auto",
         durability: Durability = "full",
     ) -> Self:
         """Create an empty store, and open it for writing.
@@ -95,8 +104,11 @@ class Store:
             encoder: turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
             radius: that of searches that do not name one; the encoder's by default, or 2.
-            substrings: number of tables of the index; radius + 1 by default.
-            embeddings: kind of the embeddings that are kept with the codes; none by default.
+            substrings: number of tables of the index; as many as the encoder was trained for, or radius + 1.
+            embeddings: kind of the embeddings that are kept with the codes, of the caller's own choice.
+            vectors: "l2", "cosine" or "dot": the vectors that the encoder takes are kept, and `nearest` finds the nearest
+                of them. "auto": so it is if the encoder was trained to find near vectors and `embeddings` is not given.
+                None: they are not kept.
             durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
                 reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
                 the last puts, never the order of them or the store. For PostgreSQL see docs/postgresql.md.
@@ -113,6 +125,7 @@ class Store:
             radius=radius,
             substrings=substrings,
             embeddings=embeddings,
+            vectors=vectors,
             durability=durability,
         )
         if is_address(path):
@@ -218,6 +231,12 @@ class Store:
     def embeddings(self) -> Embeddings | None:
         """Kind of the embeddings that are kept with the codes, if any."""
         return self._engine.settings.embeddings
+
+    @property
+    def vectors(self) -> MetricName | None:
+        """Metric by which the vectors that are kept are near; None if none are kept."""
+        kept = self._engine.settings
+        return kept.embeddings.metric if kept.keeps_vectors and kept.embeddings is not None else None
 
     @property
     def has_encoder(self) -> bool:
@@ -475,13 +494,34 @@ class Store:
         k: int = 10,
         *,
         code: ArrayLike | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
         cost: bool = False,
         limits: Limits | None = None,
     ) -> Hits:
-        """Find the `k` nearest items exactly; all of them where there are fewer. For the rest see `search`.
+        """Find the `k` nearest items; all of them where there are fewer.
+
+        In a store that keeps vectors, a query that is a vector finds the nearest vectors, as many of the true ones as
+        `recall` says: by settings that were measured on the store's own rows (see `tune`), or by comparing all vectors
+        where that is faster, where there is a filter, and for a recall of 1. Elsewhere, and for a code, items with the
+        nearest codes are found, exactly. For arguments that are not explained here see `search`.
+
+        Args:
+            query: one input that the encoder takes, or else
+            code: packed uint8, (n_bits / 8,).
+            k: number of items.
+            recall: in a store that keeps vectors, share of the true nearest to find, above 0 and up to 1; 0.95 by default.
+            filter: as in `search`.
+            rerank: of the `k` items with the nearest codes, so many, the closest by embedding.
+            embedding: as in `search`.
+            cost: as in `search`.
+            limits: as in `search`. A store that is not tuned yet is not tuned under limits: all vectors are compared.
+
+        Raises:
+            InputError, and its kinds: as `search`; and for a vector of zeros where the metric is "cosine".
+            LimitError: the search reached one of its limits.
 
         Example:
             >>> import numpy as np
@@ -490,6 +530,11 @@ class Store:
             ...     store.nearest(code=np.zeros(8, dtype=np.uint8), k=2)
             Hits(2 hits: Hit(id='a', distance=0), Hit(id='b', distance=3))
         """
+        near = self._vector_search(recall, query is not None and code is None, rerank)
+        if near is not None:
+            inputs = one_input(self.encoder, query, instead="nearest_batch")
+            request = self._near_request(near, inputs, k, recall, embedding=embedding, filter=filter, limits=limits)
+            return self._engine.find_one(request, filter, cost=cost)
         if query is not None:
             code, embedding = self._encode_one(query, code, embedding, rerank, instead="nearest_batch")
         elif code is None:
@@ -509,6 +554,8 @@ class Store:
         k: int = 10,
         *,
         codes: ArrayLike | None = None,
+        logits: ArrayLike | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: ArrayLike | None = None,
@@ -516,7 +563,27 @@ class Store:
         cost: bool = False,
         limits: Limits | None = None,
     ) -> BatchHits:
-        """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`."""
+        """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`.
+
+        Vectors that are encoded already may come as `logits` and `embedding`, as the store keeps it.
+        """
+        near = self._vector_search(recall, codes is None and (queries is not None or logits is not None), rerank)
+        if logits is not None and (near is None or queries is not None or embedding is None):
+            raise InputError("logits are given; nearest_batch takes them with embedding, in a store that keeps vectors")
+        if near is not None:
+            if logits is None:
+                inputs = many_inputs(self.encoder, queries, instead="nearest")
+                request = self._near_request(near, inputs, k, recall, embedding=embedding, filter=filter, limits=limits)
+            else:
+                request = near.request(
+                    self._checked_vectors(embedding, len(np.asarray(logits))),
+                    k,
+                    recall,
+                    logits=many_rows_of_logits(logits, self.n_bits),
+                    scans=bool(filter),
+                    limits=limits,
+                )
+            return self._engine.find_batch(request, filter, threads=threads, cost=cost)
         wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
@@ -567,8 +634,9 @@ class Store:
             raise InputError(_ONE_OF_BOTH.format("logits"))
         vectors = one_embedding(embedding)
         if logits is None:
-            made = self.encoder.logits(one_input(self.encoder, query, instead="probe_batch"))
-            vectors = self._own_embedding(made, rerank) if vectors is None else vectors
+            inputs = one_input(self.encoder, query, instead="probe_batch")
+            made = self.encoder.logits(inputs)
+            vectors = self._own_embedding(inputs, made, rerank) if vectors is None else vectors
         else:
             made = one_row_of_logits(logits, self.n_bits)
         request = self._requests.probe(
@@ -603,8 +671,9 @@ class Store:
         if (queries is None) == (logits is None):
             raise InputError(_ONE_OF_BOTH.format("logits"))
         if logits is None:
-            made = self.encoder.logits(many_inputs(self.encoder, queries, instead="probe"))
-            embedding = self._own_embedding(made, rerank) if embedding is None else embedding
+            inputs = many_inputs(self.encoder, queries, instead="probe")
+            made = self.encoder.logits(inputs)
+            embedding = self._own_embedding(inputs, made, rerank) if embedding is None else embedding
         else:
             made = many_rows_of_logits(logits, self.n_bits)
         request = self._requests.probe(
@@ -618,6 +687,33 @@ class Store:
             limits=limits,
         )
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+
+    def tune(self, k: int = USUAL_K, *, threads: int = 1, progress: Progress | None = None) -> Tuning:
+        """Measure which settings of `nearest` give which recall, and keep them in the store.
+
+        A few hundred vectors of the store are sought among all others, by comparing all and with rising budgets. A
+        store of 10,000 items or more is tuned by the first `nearest` without limits, and again when it has grown by half;
+        call this to have it done at another time. It changes no item.
+
+        Args:
+            k: number of neighbours; what is measured serves fewer as well.
+            threads: the comparison with all vectors is shared among so many threads.
+            progress: called with steps done and all steps.
+
+        Raises:
+            InputError: the store keeps no vectors, or has not more than k + 1 items.
+        """
+        return self._vectors().tune(k, threads=threads, progress=progress)
+
+    @property
+    def needs_tuning(self) -> bool:
+        """True if the store keeps vectors, has 10,000 items or more, and was not tuned since it has grown by half."""
+        return self._near is not None and self._near.needs_tuning()
+
+    @property
+    def tunings(self) -> dict[int, Tuning]:
+        """What `tune` has measured, by the number of neighbours; empty where nothing was."""
+        return {} if self._near is None else self._near.tunings()
 
     def sample_codes(self, n: int, *, seed: int = 0) -> Codes:
         """Return the codes of `n` items drawn at random without repeats, or of all where there are fewer.
@@ -776,7 +872,8 @@ class Store:
         if code is not None:
             raise InputError(_ONE_OF_BOTH.format("code"))
         kind = None if rerank is None or embedding is not None else self.embeddings
-        codes, made = encode(self.encoder, one_input(self.encoder, query, instead=instead), kind)
+        inputs = one_input(self.encoder, query, instead=instead)
+        codes, made = encode(self.encoder, inputs, kind, keeps_vectors=self._near is not None)
         return codes[0], embedding if made is None else made[0]
 
     def _encode_many(
@@ -788,12 +885,62 @@ class Store:
         if codes is not None:
             return many_codes(codes, self.n_bits, instead=instead), embedding
         kind = None if rerank is None or embedding is not None else self.embeddings
-        made_codes, made = encode(self.encoder, many_inputs(self.encoder, queries, instead=instead), kind)
+        inputs = many_inputs(self.encoder, queries, instead=instead)
+        made_codes, made = encode(self.encoder, inputs, kind, keeps_vectors=self._near is not None)
         return made_codes, embedding if made is None else made
 
-    def _own_embedding(self, logits: NDArray[np.float32], rerank: int | None) -> NDArray[Any] | None:
-        """Return the encoder's embeddings of queries, if hits are to be re-ranked by them."""
-        return None if rerank is None or self.embeddings is None else embeddings_of(logits, self.embeddings)
+    def _vectors(self) -> NearestVectors:
+        if self._near is None:
+            raise InputError(f"{self.path} keeps no vectors; create it with an encoder of near vectors, or vectors=...")
+        return self._near
+
+    def _vector_search(self, recall: float | None, has_vector: bool, rerank: int | None) -> NearestVectors | None:
+        """Return the search by vectors, if that is what is asked for.
+
+        Raises:
+            InputError: a recall is asked for where it means nothing.
+        """
+        if recall is not None:
+            check_recall(recall)
+            self._vectors()
+            if not has_vector or rerank is not None:
+                raise InputError("recall is given with a code or with rerank; it is for queries that are vectors")
+        return self._near if has_vector and rerank is None else None
+
+    def _near_request(
+        self,
+        near: NearestVectors,
+        inputs: NDArray[Any],
+        k: int,
+        recall: float | None,
+        *,
+        embedding: ArrayLike | None,
+        filter: Filter | None,
+        limits: Limits | None,
+    ) -> Request:
+        """Return the request for the nearest of some vectors, as the encoder takes them."""
+        if embedding is not None:
+            raise InputError("embedding is given with a query that is a vector; the vector is what is compared")
+        kind = self.embeddings
+        if kind is None:
+            raise TypeError("a store of vectors does not know their kind")
+        rows = kept_rows(inputs, kind, name="query")
+        if kind.dtype != "int8":
+            rows = inputs.astype(np.float32)
+        return near.request(rows, k, recall, logits=self.encoder.logits(inputs), scans=bool(filter), limits=limits)
+
+    def _checked_vectors(self, embedding: ArrayLike | None, n_rows: int) -> NDArray[Any]:
+        if self.embeddings is None or embedding is None:
+            raise TypeError("a store of vectors does not know their kind")
+        return self.embeddings.check_queries(embedding, n_rows=n_rows)
+
+    def _own_embedding(
+        self, inputs: NDArray[Any], logits: NDArray[np.float32], rerank: int | None
+    ) -> NDArray[Any] | None:
+        """Return the embeddings of queries, if hits are to be re-ranked by them: vectors, or logits."""
+        if rerank is None or self.embeddings is None:
+            return None
+        return embeddings_of(logits, self.embeddings) if self._near is None else kept_rows(inputs, self.embeddings)
 
 
 def _checked(limits: Limits | None) -> Limits | None:

@@ -15,12 +15,12 @@ from hamtarget.learn.losses.pair_loss import PairLoss
 
 # Log closeness of a row that is no rival: below that of any real one.
 _FAR = -1e30
-# A substring of about so many bits tells apart a million rows, and its table fits memory.
-_SUBSTRING_BITS = 21
+# Substrings of so many bits make few, full buckets: probing them reads the most rows in the least time.
+_SUBSTRING_BITS = 16
 
 
 def default_substrings(n_bits: int) -> int:
-    """Return the number of substrings of about 21 bits: 3 for 64 bits."""
+    """Return the number of substrings of about 16 bits: 4 for 64 bits."""
     return max(1, round(n_bits / _SUBSTRING_BITS))
 
 
@@ -34,7 +34,7 @@ class ProbingLoss(PairLoss):
     rows: it is near 0 if the similar row is read before all of them. The loss of a batch is the mean over similar
     pairs.
 
-    With `choosing_weight`, the same loss over whole codes is added. Of the rows that are read, similar ones should then
+    The same loss over whole codes is added, times `choosing_weight`. Of the rows that are read, similar ones should then
     also be the first by asymmetric distance, by which `probe` chooses the rows to compare.
 
     The bits of the row that is read are soft, `tanh(sharpness x logits)`, so that they have slopes. The query's logits
@@ -42,16 +42,16 @@ class ProbingLoss(PairLoss):
 
     Args:
         n_bits: length of a code.
-        substrings: number of substrings. None: about n_bits / 21, which is 3 for 64 bits.
+        substrings: number of substrings. None: about n_bits / 16, which is 4 for 64 bits.
         temperature: the smaller it is, the more a few close rivals count.
         sharpness: sharpness of the soft bits.
-        choosing_weight: weight of the loss over whole codes.
+        choosing_weight: weight of the loss over whole codes. 0: rows are only read early, not chosen well.
         choosing_temperature: temperature of the loss over whole codes.
         gather: under torch.distributed, pair the rows of all processes; `similar` is then the whole batch's matrix.
 
     Example:
         >>> ProbingLoss(64).substrings
-        3
+        4
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class ProbingLoss(PairLoss):
         substrings: int | None = None,
         temperature: float = 0.3,
         sharpness: float = 4.0,
-        choosing_weight: float = 0.0,
-        choosing_temperature: float = 0.5,
+        choosing_weight: float = 1.0,
+        choosing_temperature: float = 1.0,
         gather: bool = False,
     ) -> None:
         super().__init__(n_bits, gather=gather)
@@ -85,20 +85,25 @@ class ProbingLoss(PairLoss):
     def _terms(self, logits: Tensor, similar: Tensor) -> LossTerms:
         itself = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
         wanted, no_rival = similar & ~itself, similar | itself
-        costs = self._costs(logits)
+        queries = logits
+        if logits.device.type == "cpu":
+            # Rows without a similar one add nothing as queries. On a GPU, to leave them out would mean to wait.
+            some = wanted.any(dim=1).nonzero().squeeze(1)
+            queries, wanted, no_rival = logits[some], wanted[some], no_rival[some]
+        costs = self._costs(queries, logits)
         total = _mean_cost(costs.div(-self.temperature).logsumexp(dim=0), wanted, no_rival)
         if self.choosing_weight:
             whole = costs.sum(dim=0) / -self.choosing_temperature
             total = total + self.choosing_weight * _mean_cost(whole, wanted, no_rival)
         return self._report(total, logits, similar, similar=total)
 
-    def _costs(self, logits: Tensor) -> Tensor:
-        """Return the cost at which query i (row) comes to row j (column) by each substring, (substrings, b, b)."""
+    def _costs(self, queries: Tensor, logits: Tensor) -> Tensor:
+        """Return the cost at which query i comes to row j by each substring, (substrings, queries, rows)."""
         soft = torch.tanh(self.sharpness * logits)
         # The sum of |logit| over differing bits is (sum of |logit| - logits . bits) / 2.
         return torch.stack(
             [
-                (logits[:, start:stop].abs().sum(1, keepdim=True) - logits[:, start:stop] @ soft[:, start:stop].T) / 2
+                (queries[:, start:stop].abs().sum(1, keepdim=True) - queries[:, start:stop] @ soft[:, start:stop].T) / 2
                 for start, stop in self._bounds
             ]
         )

@@ -28,15 +28,17 @@ class NetworkOptions:
         layers: layers of the DenseNet; fewer make encoding faster. None: 3, as in the paper.
         center: "mean" centres each bit's logits by their mean. "median" keeps every bit 1 for half of the inputs, which
             keeps codes of colour photos from collapsing. None: "median" for colour images, else "mean".
+        unit_length: True: each vector is scaled to unit length first, so that its length does not count.
 
     Example:
         >>> NetworkOptions(width=64).for_inputs((128,))
-        NetworkOptions(width=64, layers=3, center='mean')
+        NetworkOptions(width=64, layers=3, center='mean', unit_length=False)
     """
 
     width: int | None = None
     layers: int | None = None
     center: Literal["mean", "median"] | None = None
+    unit_length: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "layers"):
@@ -63,7 +65,8 @@ class NetworkOptions:
             ShapeError: the inputs are neither vectors nor images.
         """
         if len(shape) == 1:
-            return DenseNet(shape[0], width=self.width or _VECTOR_WIDTH, layers=self.layers or _LAYERS)
+            width, layers = self.width or _VECTOR_WIDTH, self.layers or _LAYERS
+            return DenseNet(shape[0], width=width, layers=layers, unit_length=self.unit_length)
         if len(shape) == 3:
             return SmallResNet((shape[0], shape[1], shape[2]), width=self.width or _IMAGE_WIDTH)
         raise ShapeError(

@@ -16,15 +16,16 @@ class DenseNet(nn.Module):
         in_features: columns of the input.
         width: units of a layer, which are batch-normalised and then relu-activated.
         layers: number of layers.
+        unit_length: True: inputs are scaled to unit length first.
     """
 
-    def __init__(self, in_features: int, *, width: int = 256, layers: int = 3) -> None:
+    def __init__(self, in_features: int, *, width: int = 256, layers: int = 3, unit_length: bool = False) -> None:
         super().__init__()
         if min(in_features, width, layers) < 1:
             raise InputError(f"in_features {in_features}, width {width}, layers {layers}: expected at least 1 of each")
         self.in_features = in_features
         self.out_features = in_features + width * layers
-        self.standardize = Standardize((in_features,))
+        self.standardize = Standardize((in_features,), unit_length=unit_length)
         self.layers = nn.ModuleList(
             nn.Sequential(
                 nn.Linear(in_features + width * index, width, bias=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -15,8 +16,10 @@ class Standardize(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], *, unit_length: bool = False) -> None:
+        """Begin with mean 0 and scale 1; with `unit_length`, each input is first scaled to unit length."""
         super().__init__()
+        self.unit_length = unit_length
         # So that it can stand alone before a head, where inputs are features already.
         self.out_features = shape[0]
         self.register_buffer("mean", torch.zeros(shape))
@@ -28,10 +31,10 @@ class Standardize(nn.Module):
         total = torch.zeros_like(self.mean, dtype=torch.float64)
         squares = torch.zeros((), dtype=torch.float64, device=self.mean.device)
         for block in inputs.split(8192):
-            total += block.to(total).sum(0)
+            total += self._scaled(block).to(total).sum(0)
         mean = total / len(inputs)
         for block in inputs.split(8192):
-            squares += (block.to(total) - mean).pow(2).sum()
+            squares += (self._scaled(block).to(total) - mean).pow(2).sum()
         deviation = (squares / inputs.numel()).sqrt()
         self.mean.copy_(mean)
         # Inputs that are all equal have no scale; 1 leaves them finite.
@@ -39,4 +42,9 @@ class Standardize(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return standardised inputs, float32."""
-        return (inputs.float() - self.mean) * self.scale
+        return (self._scaled(inputs) - self.mean) * self.scale
+
+    def _scaled(self, inputs: Tensor) -> Tensor:
+        """Return inputs as float32, scaled to unit length if that is wanted; zeros stay zeros."""
+        numbers = inputs.float()
+        return F.normalize(numbers, dim=1) if self.unit_length else numbers

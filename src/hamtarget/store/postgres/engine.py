@@ -284,6 +284,8 @@ class PostgresEngine:
         def find(connection: Connection) -> BatchHits:
             if request.logits is not None:
                 return self._probe(connection, request, filter, threads=threads)
+            if request.rerank and request.is_nearest and request.limit is None:
+                return self._compare_all(connection, request, filter, threads=threads)
             if request.rerank:
                 return self._find_ranked(connection, request, filter, threads=threads, cost=cost)
             return self._find_plain(connection, request, filter, threads=threads, cost=cost)
@@ -324,6 +326,23 @@ class PostgresEngine:
         hits = join_hits(parts)
         return hits.with_names(partial(id_array, ids)) if ids else hits
 
+    def _compare_all(
+        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int
+    ) -> BatchHits:
+        """Return the hits of a search that compares the embeddings of all rows, or of all that pass a filter."""
+        condition = "TRUE"
+        if filter:
+            passing, parameters = where(filter, 1)
+            rows = connection.execute(f"SELECT row FROM items WHERE {passing}", parameters).fetchall()
+            condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
+        index = self._index_of(connection, condition, request.limits)
+        return self._named(connection, index.find_batch(request, threads=threads, cost=True))
+
+    def _named(self, connection: Connection, hits: BatchHits) -> BatchHits:
+        """Return hits with the names of those rows that are not their own ids."""
+        named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
+        return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
+
     def _probe(self, connection: Connection, request: Request, filter: Filter | None, *, threads: int) -> BatchHits:
         """Return the hits of a probe for any number of queries."""
         n_items = read_n_items(connection)
@@ -337,8 +356,7 @@ class PostgresEngine:
                 for number in range(len(request.codes))
             ]
         )
-        named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
-        return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
+        return self._named(connection, hits)
 
     def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> BatchHits:
         """Return the hits of one query among the rows that its budget leads to, ranked by an index of these."""
@@ -386,6 +404,35 @@ class PostgresEngine:
             if len(found) == n:
                 return found
         return connection.execute(f"SELECT {column} FROM items {order}", [seed, n], binary=True).fetchall()
+
+    def whole_index(self) -> MultiIndex:
+        """Return an index of all rows, copied into memory."""
+        index = self._read_snapshot(self._index_of)
+        # As in the database, all rows are in tables then.
+        index.compact()
+        return index
+
+    @property
+    def scanned_rows(self) -> int:
+        """0: the database has every row in its tables."""
+        return 0
+
+    def read_tunings(self) -> dict[int, str]:
+        """Return what was measured, by `k`."""
+        if not self.settings.keeps_vectors:
+            return {}
+        return dict(self._read(lambda connection: connection.execute("SELECT k, value FROM tuning").fetchall()))
+
+    def write_tuning(self, k: int, text: str) -> None:
+        """Keep what was measured."""
+        self._check_writable()
+        with self._write_lock:
+            self._check_between_transactions("tune")
+            with self._connections.transaction() as connection, self._connections.translated():
+                connection.execute(
+                    "INSERT INTO tuning VALUES ($1, $2) ON CONFLICT (k) DO UPDATE SET value = excluded.value",
+                    [k, text],
+                )
 
     def pairs(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None

@@ -82,6 +82,10 @@ def _first_tables(settings: Settings) -> str:
 
 # Each brings a store from the version before to its own; the first makes one.
 MIGRATIONS = (_first_tables,)
+# A store that keeps vectors has this version, and one table more: an earlier hamtarget would put logits in their place.
+# Stores without vectors are not brought to it, so that an earlier one still reads them.
+VECTORS_VERSION = 2
+_TABLE_OF_VECTORS = "CREATE TABLE tuning (k bigint PRIMARY KEY, value text NOT NULL)"
 
 
 def create_tables(connection: Connection, address: Address, settings: Settings, encoder: dict[str, bytes]) -> None:
@@ -122,6 +126,9 @@ def create_tables(connection: Connection, address: Address, settings: Settings, 
             "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
         _migrate(connection, settings, done=0)
+        if settings.keeps_vectors:
+            connection.execute(_TABLE_OF_VECTORS)
+            connection.execute("INSERT INTO migrations (version) VALUES ($1)", [VECTORS_VERSION])
         for name, value in settings.as_texts().items():
             connection.execute("INSERT INTO settings VALUES ($1, $2)", [name, value])
         for name, content in encoder.items():
@@ -143,9 +150,10 @@ def open_tables(connection: Connection, address: Address, *, read_only: bool) ->
         what = "holds something else" if _has_relations(connection, address.schema) else "is empty or not there"
         raise FileError(f"{address} is no store: its schema {what}; make one with Store.create")
     version = _version(connection)
-    if version > len(MIGRATIONS):
+    latest = max(len(MIGRATIONS), VECTORS_VERSION)
+    if version > latest:
         raise UnsupportedFileError(
-            f"{address} has version {version}; this hamtarget reads up to {len(MIGRATIONS)}: install a later one"
+            f"{address} has version {version}; this hamtarget reads up to {latest}: install a later one"
         )
     if version < len(MIGRATIONS):
         if read_only:

@@ -71,6 +71,8 @@ CREATE TABLE names (row INTEGER PRIMARY KEY, id ANY NOT NULL UNIQUE, checksum IN
 CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE INDEX deleted_by_change ON deleted (changed);
 """
+# What a store that keeps vectors has besides: a measurement for each number of neighbours, with its own checksum.
+_TABLE_OF_VECTORS = "CREATE TABLE tuning (k INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;"
 
 
 def sqlite_in_words() -> str:
@@ -83,15 +85,16 @@ def sqlite_in_words() -> str:
     )
 
 
-def create_database(path: Path, settings: dict[str, str], next_row: int) -> None:
+def create_database(path: Path, settings: dict[str, str], next_row: int, *, keeps_vectors: bool = False) -> None:
     """Create the database of an empty store, on disk."""
     connection = _connect(path, "rwc")
+    version = migrations.VECTORS_VERSION if keeps_vectors else migrations.SCHEMA_VERSION
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(
             f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
-            f"PRAGMA user_version = {migrations.SCHEMA_VERSION};{_TABLES} COMMIT;"
+            f"PRAGMA user_version = {version};{_tables(keeps_vectors=keeps_vectors)} COMMIT;"
         )
         with transaction(connection):
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
@@ -122,8 +125,8 @@ def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> 
         if application != APPLICATION_ID:
             raise CorruptFileError(f"{path} is an SQLite file, but not a store's; restore it from a copy")
         migrations.check_version(path, version, can_migrate=can_migrate)
-        if version == migrations.SCHEMA_VERSION:
-            _check_tables(connection, path)
+        if migrations.is_current(version):
+            _check_tables(connection, path, keeps_vectors=version == migrations.VECTORS_VERSION)
         read_state(connection)
     except BaseException:
         connection.close()
@@ -131,23 +134,28 @@ def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> 
     return connection
 
 
-def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+def _tables(*, keeps_vectors: bool) -> str:
+    return _TABLES + _TABLE_OF_VECTORS if keeps_vectors else _TABLES
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, *, keeps_vectors: bool) -> None:
     """Check that the tables are those of a store, and that nothing runs by itself when they are read or written.
 
     Raises:
         CorruptFileError: they are something else.
     """
     found = {(kind, name): sql for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")}
-    wrong = [name for (kind, name), sql in _expected_tables().items() if found.get((kind, name)) != sql]
+    expected = _expected_tables(keeps_vectors=keeps_vectors)
+    wrong = [name for (kind, name), sql in expected.items() if found.get((kind, name)) != sql]
     wrong += [str(name) for kind, name in found if kind in ("trigger", "view")]
     if wrong:
         raise CorruptFileError(f"{path}: {wrong[0]} is not as a store has it; restore the folder from a copy")
 
 
 @cache
-def _expected_tables() -> dict[tuple[str, str], str]:
+def _expected_tables(*, keeps_vectors: bool) -> dict[tuple[str, str], str]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_TABLES)
+        connection.executescript(_tables(keeps_vectors=keeps_vectors))
         rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     return {(kind, name): sql for kind, name, sql in rows}
 

@@ -403,6 +403,29 @@ class FolderEngine:
         """Return ids of `n` items drawn at random, or of all."""
         return list(self.ids_of(_drawn(self.index, n, seed)).values())
 
+    def whole_index(self) -> MultiIndex:
+        """Return the index of all rows."""
+        return self.index
+
+    @property
+    def scanned_rows(self) -> int:
+        """Most rows that are in no table of the index yet."""
+        return self._live.index.scanned_rows
+
+    def read_tunings(self) -> dict[int, str]:
+        """Return what was measured, by `k`."""
+        if not self.settings.keeps_vectors:
+            return {}
+        return self.read(lambda connection, _: dict(connection.execute("SELECT k, value FROM tuning").fetchall()))
+
+    def write_tuning(self, k: int, text: str) -> None:
+        """Keep what was measured."""
+        self._check_writable()
+        with self._write_lock:
+            self._check_between_transactions("tune")
+            with translated(self.file), transaction(self._connection):
+                self._connection.execute("INSERT OR REPLACE INTO tuning VALUES (?, ?)", (k, text))
+
     def pairs(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> Iterator[Pair]:

@@ -10,6 +10,9 @@ from hamtarget.errors import UnsupportedFileError
 from hamtarget.progress import Progress
 
 SCHEMA_VERSION = 1
+# A store that keeps vectors has this version, and one table more: an earlier hamtarget would put logits in their place.
+# Stores without vectors are not brought to it, so that an earlier one still reads them.
+VECTORS_VERSION = 2
 
 Step = Callable[[sqlite3.Connection, Progress | None], None]
 """Changes tables and rows by `execute`, never by `executescript`, which would commit what came before."""
@@ -19,18 +22,24 @@ Step = Callable[[sqlite3.Connection, Progress | None], None]
 STEPS: dict[int, Step] = {}
 
 
+def is_current(version: int) -> bool:
+    """Return True if a database of this version can be used as it is."""
+    return SCHEMA_VERSION <= version <= max(SCHEMA_VERSION, VECTORS_VERSION)
+
+
 def check_version(path: Path, version: int, *, can_migrate: bool) -> None:
     """Check that a database has this version, or one that can be brought to it.
 
     Raises:
         UnsupportedFileError: a later version wrote it, or an earlier one and it is opened for reading only.
     """
-    if version > SCHEMA_VERSION:
-        raise UnsupportedFileError(
-            f"{path} has version {version}; this hamtarget reads up to {SCHEMA_VERSION}: install a later one"
-        )
-    if version == SCHEMA_VERSION:
+    if is_current(version):
         return
+    if version > SCHEMA_VERSION:
+        latest = max(SCHEMA_VERSION, VECTORS_VERSION)
+        raise UnsupportedFileError(
+            f"{path} has version {version}; this hamtarget reads up to {latest}: install a later one"
+        )
     if any(number not in STEPS for number in range(version, SCHEMA_VERSION)):
         raise UnsupportedFileError(f"{path} has version {version}, which no release wrote; restore it from a copy")
     if not can_migrate:
@@ -48,7 +57,7 @@ def migrate(connection: sqlite3.Connection, progress: Progress | None) -> None:
         progress: called by steps with rows done and all rows.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == SCHEMA_VERSION:
+    if is_current(version):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -90,7 +90,9 @@ def repair_folder(source: Path, target: Path, verify: Verify, *, progress: Progr
         if settings.has_encoder:
             settings, problem = _copy_encoder(source / ENCODER_NAME, folder / ENCODER_NAME, settings)
             problems += problem
-        create_database(folder / DATABASE_NAME, settings.as_texts(), FIRST_NAMED_ROW)
+        create_database(
+            folder / DATABASE_NAME, settings.as_texts(), FIRST_NAMED_ROW, keeps_vectors=settings.keeps_vectors
+        )
         with closing(sqlite3.connect(folder / DATABASE_NAME, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
             connection.executescript(_GATHERING)
