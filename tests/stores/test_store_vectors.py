@@ -61,7 +61,10 @@ def naive_distances(queries, rows, metric):
 def found_share(hits, queries, rows, ids, k, metric):
     """Mean share of the true nearest that were found."""
     order = np.argsort(naive_distances(queries, rows, metric), axis=1)[:, :k]
-    return np.mean([len({hit.id for hit in mine} & {ids[row] for row in true}) / k for mine, true in zip(hits, order)])
+    shares = [
+        len({hit.id for hit in mine} & {ids[row] for row in true}) / k for mine, true in zip(hits, order, strict=True)
+    ]
+    return np.mean(shares)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -128,6 +128,9 @@ def add(
                 f"interrupted; {counts.stored:,} are stored, {len(opened):,} in all: the same command goes on"
             ) from interrupt
         total, shown = len(opened), str(opened.path)
+        if opened.needs_tuning:
+            with progress_on_stderr("Tuning the search") as tell:
+                opened.tune(progress=tell)
     if as_json:
         write_json({"store": shown, **vars(counts), "items": total})
     else:
@@ -184,7 +187,9 @@ def _put_all(
                 store.put_rows(
                     [record.id for record in encoded.records],
                     codes=encoded.codes,
-                    embeddings=None if store.embeddings is None else embeddings_of(encoded, store.embeddings),
+                    embeddings=None
+                    if store.embeddings is None
+                    else embeddings_of(encoded, store.embeddings, keeps_vectors=store.vectors is not None),
                     payloads=[record.payload for record in encoded.records],
                 )
             for reason in encoded.broken.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from hamtarget.cli.inputs.kinds import kind_of
 from hamtarget.cli.inputs.stores import open_store, shown_place
 from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
+
+if TYPE_CHECKING:
+    from hamtarget.store.tuning import Point
 
 # A package of each extra.
 _EXTRAS = {
@@ -82,7 +85,17 @@ def _store(place: str) -> dict[str, Any]:
             "index_bytes": stats.index_bytes,
             "disk_bytes": stats.disk_bytes,
             "encoder": repr(store.encoder) if store.has_encoder else None,
+            "vectors": store.vectors,
+            **{f"tuned for {k}": [_point(point) for point in tuning.points] for k, tuning in store.tunings.items()},
         }
+
+
+def _point(point: Point) -> str:
+    """Return a setting of a search and what was measured with it, in words."""
+    return (
+        f"recall {point.recall:.3f}: budget {point.budget}, comparisons {point.comparisons}, "
+        f"{point.microseconds:.0f} us a query"
+    )
 
 
 def _model(place: str) -> dict[str, Any]:
@@ -143,9 +156,12 @@ def _vectors(place: str) -> dict[str, Any]:
 def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return (
-        "none" if value is None else ", ".join(map(printable, value)) if isinstance(value, list) else printable(value)
-    )
+    return "none" if value is None else _listed(value) if isinstance(value, list) else printable(value)
+
+
+def _listed(values: list[object]) -> str:
+    texts = [printable(value) for value in values]
+    return ("; " if any("," in text for text in texts) else ", ").join(texts)
 
 
 _KINDS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}

@@ -104,7 +104,10 @@ def train(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000; 600 for many vectors."
+        ),
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(metavar="E", help="Passes through the inputs, instead of --steps.")
@@ -116,7 +119,9 @@ def train(
             help="Weight of dissimilar pairs: more gives fewer, but surer hits. Default: 30 with labels, else 300.",
         ),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=4, metavar="N", help="Inputs in a batch. Default: 256.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=4, metavar="N", help="Inputs in a batch. Default: 256; 1,024 for many vectors.")
+    ] = None,
     size: Annotated[
         int | None,
         typer.Option(
@@ -156,6 +161,10 @@ def train(
     ] = None,
     onnx: Annotated[bool, typer.Option(help="Export the model, too, so that it runs without torch.")] = True,
     key: Key = None,
+    metric: Annotated[
+        Literal["l2", "cosine", "dot"] | None,
+        typer.Option(help="By what vectors without labels are near. A store of the model ranks by it. Default: l2."),
+    ] = None,
     seed: Seed = 0,
     workers: Workers = 0,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
@@ -235,6 +244,7 @@ def train(
     from hamtarget.learn.objectives import loss_by_word
     from hamtarget.learn.pictures import loss_word_for, training_for
     from hamtarget.learn.similarity import as_similarity
+    from hamtarget.learn.vector_defaults import vector_training
 
     inputs: NDArray[Any] | ImageSet
     network: Network
@@ -255,8 +265,14 @@ def train(
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
     similar = None if labels is None else as_similarity(labels, len(inputs))
     is_colour = isinstance(inputs, ImageSet) or inputs.ndim == 4
+    near_vectors = similar is None and not isinstance(inputs, ImageSet) and inputs.ndim == 2
+    if metric is not None and not near_vectors:
+        found = "images" if is_pictures else "labels"
+        raise InputError(f"--metric is given, but {source} has {found}; it is for vectors without labels")
     training = TrainingOptions()
-    if isinstance(inputs, ImageSet):
+    if near_vectors:
+        training = vector_training(len(inputs))
+    elif isinstance(inputs, ImageSet):
         training = replace(training_for(network, len(inputs)), workers=workers)
     if batch_size is not None:
         training = replace(training, batch_size=batch_size)
@@ -281,6 +297,7 @@ def train(
         held_out=held_out,
         seed=seed,
         device=device,
+        metric=metric or "l2",
     )
     kept = checkpoint or model / CHECKPOINT
     reached = TrainingProgress(steps=training.steps_for(len(inputs)))
@@ -326,11 +343,14 @@ def train(
                 "rows": n_rows,
                 "steps": reached.steps,
                 "loss": reached.loss,
+                "metric": encoder.neighbor_metric,
                 "onnx": exported,
             }
         )
         return
     aim = "for probing" if encoder.radius is None else f"radius {encoder.radius}"
+    if encoder.neighbor_metric is not None:
+        aim = f"for near vectors by {encoder.neighbor_metric}"
     typer.echo(f"Learned from {description} in {reached.steps:,} steps; loss {reached.loss:.3f}")
     typer.echo(f"Model: {model} ({encoder.n_bits} bits, {aim}{', with ONNX' if exported else ''})")
 

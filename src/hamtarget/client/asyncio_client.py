@@ -135,15 +135,16 @@ class AsyncClient:
         *,
         code: Code | None = None,
         id: Id | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
     ) -> ServedHits:
-        """Find the `k` nearest items exactly; see `Client.nearest`."""
+        """Find the `k` nearest items; see `Client.nearest`."""
         asked = one_query(query, code, id, embedding, payload, codes)
-        return await self._do(hits_call("/v1/nearest", {**asked, "k": k, **ranking(filter, rerank)}))
+        return await self._do(hits_call("/v1/nearest", {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}))
 
     async def nearest_batch(
         self,
@@ -151,13 +152,15 @@ class AsyncClient:
         k: int = 10,
         *,
         codes: Iterable[Code] | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: Iterable[Iterable[float]] | None = None,
     ) -> ServedBatch:
         """Find the `k` nearest items of each of many queries; see `Client.nearest_batch`."""
         asked = many_queries(queries, codes, embedding)
-        return await self._do(batch_call("/v1/nearest/batch", {**asked, "k": k, **ranking(filter, rerank)}))
+        content = {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}
+        return await self._do(batch_call("/v1/nearest/batch", content))
 
     async def probe(
         self,

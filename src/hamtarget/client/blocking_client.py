@@ -158,15 +158,30 @@ class Client:
         *,
         code: Code | None = None,
         id: Id | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
     ) -> ServedHits:
-        """Find the `k` nearest items exactly; for the rest see `search`."""
+        """Find the `k` nearest items; see `Store.nearest`.
+
+        Args:
+            query: as in `search`; so are the others that are not named here.
+            k: number of items.
+            recall: where the store keeps vectors, share of the true nearest to find; 0.95 by default, and 1 compares
+                all vectors.
+            code: as in `search`.
+            id: as in `search`.
+            filter: as in `search`.
+            rerank: as in `search`.
+            embedding: as in `search`.
+            payload: as in `search`.
+            codes: as in `search`.
+        """
         asked = one_query(query, code, id, embedding, payload, codes)
-        return self._do(hits_call("/v1/nearest", {**asked, "k": k, **ranking(filter, rerank)}))
+        return self._do(hits_call("/v1/nearest", {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}))
 
     def nearest_batch(
         self,
@@ -174,13 +189,15 @@ class Client:
         k: int = 10,
         *,
         codes: Iterable[Code] | None = None,
+        recall: float | None = None,
         filter: Filter | None = None,
         rerank: int | None = None,
         embedding: Iterable[Iterable[float]] | None = None,
     ) -> ServedBatch:
         """Find the `k` nearest items of each of many vectors or codes; see `nearest` and `search_batch`."""
         asked = many_queries(queries, codes, embedding)
-        return self._do(batch_call("/v1/nearest/batch", {**asked, "k": k, **ranking(filter, rerank)}))
+        content = {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}
+        return self._do(batch_call("/v1/nearest/batch", content))
 
     def probe(
         self,

@@ -146,6 +146,28 @@ class _Nearest(_Search):
     kind = "nearest"
 
     k: int = Field(10, ge=1)
+    recall: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="In a store that keeps vectors, for a query that is a vector or an item: share of the true nearest "
+        "vectors to find; 0.95 by default, and 1 compares all.",
+    )
+
+    @property
+    def form(self) -> Literal["code", "item", "input"]:
+        """The form of the query: of a code no vector is known, and of an item no logits."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The question asked of each query; see `_Search.key`."""
+        return (*super().key, self.recall, self.form)
+
+    @property
+    def cost_key(self) -> tuple[object, ...]:
+        """The facts that the cost of a query depends on; see `_Search.cost_key`."""
+        return (*super().cost_key, None if self.recall is None else round(self.recall, 2), self.form == "code")
 
     @property
     def _bounds(self) -> tuple[int | None, ...]:
@@ -240,6 +262,11 @@ class SearchRequest(_One, _Within):
 class NearestRequest(_One, _Nearest):
     """Find the `k` nearest items."""
 
+    @property
+    def form(self) -> Literal["code", "item", "input"]:
+        """The form of the query."""
+        return "code" if self.code is not None else "item" if self.id is not None else "input"
+
 
 class ProbeRequest(_One, _Probe):
     """Find the most likely items: read `budget` rows, and return at most `limit` of them."""
@@ -255,6 +282,11 @@ class BatchSearchRequest(_Many, _Within):
 
 class BatchNearestRequest(_Many, _Nearest):
     """Find the `k` nearest items of each query."""
+
+    @property
+    def form(self) -> Literal["code", "item", "input"]:
+        """The form of the queries."""
+        return "code" if self.vectors is None else "input"
 
 
 class BatchProbeRequest(_Many, _Probe):
@@ -394,7 +426,8 @@ class StatsAnswer(BaseModel):
     substrings: int
     searches: list[Kind] = Field(description="Searches that this store can do.")
     advised: Kind = Field(
-        description="The search that suits the codes: probe where the encoder was trained for probing."
+        description="The search that suits the store: nearest where it keeps vectors, probe where the encoder was "
+        "trained for probing."
     )
     embedding: str | None = Field(description="Embeddings that are kept, if any: length, kind of number, metric.")
     input_shape: list[int] | None = Field(

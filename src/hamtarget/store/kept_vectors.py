@@ -69,6 +69,17 @@ def kept_rows(vectors: ArrayLike, kind: Embeddings, *, name: str = "vectors") ->
     return kind.check(rows, n_rows=len(rows), name=name)
 
 
+def query_rows(vectors: ArrayLike, kind: Embeddings, *, name: str = "query") -> NDArray[Any]:
+    """Return vectors as they are compared with those that are kept: int8 with int8, and else float32.
+
+    Raises:
+        As `kept_rows`.
+    """
+    if kind.dtype == "int8":
+        return kept_rows(vectors, kind, name=name)
+    return check_vectors(np.asarray(vectors), name=name, n_columns=kind.n_dims)
+
+
 def restored_vectors(rows: NDArray[Any], kind: Embeddings) -> NDArray[np.float32]:
     """Return kept vectors as an encoder takes them; those that are compared by cosine have unit length."""
     vectors: NDArray[np.float32] = rows.astype(np.float32)

@@ -37,7 +37,7 @@ from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.ids import check_id, check_ids
-from hamtarget.store.kept_vectors import VectorChoice, kept_rows
+from hamtarget.store.kept_vectors import VectorChoice, query_rows
 from hamtarget.store.nearest_vectors import USUAL_K, NearestVectors
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.probe_defaults import default_budget, default_radius
@@ -106,9 +106,9 @@ class Store:
             radius: that of searches that do not name one; the encoder's by default, or 2.
             substrings: number of tables of the index; as many as the encoder was trained for, or radius + 1.
             embeddings: kind of the embeddings that are kept with the codes, of the caller's own choice.
-            vectors: "l2", "cosine" or "dot": the vectors that the encoder takes are kept, and `nearest` finds the nearest
-                of them. "auto": so it is if the encoder was trained to find near vectors and `embeddings` is not given.
-                None: they are not kept.
+            vectors: "l2", "cosine" or "dot": the vectors that the encoder takes are kept, and `nearest` finds the
+                nearest of them. "auto": so it is if the encoder was trained to find near vectors, and `embeddings` is
+                not given. None: they are not kept.
             durability: "full": a put has reached the disk when it returns (SQLite's synchronous=FULL). "os": it has
                 reached the operating system (NORMAL): a crash of the process loses nothing, a loss of power perhaps
                 the last puts, never the order of them or the store. For PostgreSQL see docs/postgresql.md.
@@ -512,7 +512,8 @@ class Store:
             query: one input that the encoder takes, or else
             code: packed uint8, (n_bits / 8,).
             k: number of items.
-            recall: in a store that keeps vectors, share of the true nearest to find, above 0 and up to 1; 0.95 by default.
+            recall: in a store that keeps vectors, share of the true nearest to find, above 0 and up to 1; 0.95 by
+                default.
             filter: as in `search`.
             rerank: of the `k` items with the nearest codes, so many, the closest by embedding.
             embedding: as in `search`.
@@ -692,8 +693,8 @@ class Store:
         """Measure which settings of `nearest` give which recall, and keep them in the store.
 
         A few hundred vectors of the store are sought among all others, by comparing all and with rising budgets. A
-        store of 10,000 items or more is tuned by the first `nearest` without limits, and again when it has grown by half;
-        call this to have it done at another time. It changes no item.
+        store of 10,000 items or more is tuned by the first `nearest` without limits, and again when it has grown by
+        half; call this to have it done at another time. It changes no item.
 
         Args:
             k: number of neighbours; what is measured serves fewer as well.
@@ -924,9 +925,7 @@ class Store:
         kind = self.embeddings
         if kind is None:
             raise TypeError("a store of vectors does not know their kind")
-        rows = kept_rows(inputs, kind, name="query")
-        if kind.dtype != "int8":
-            rows = inputs.astype(np.float32)
+        rows = query_rows(inputs, kind)
         return near.request(rows, k, recall, logits=self.encoder.logits(inputs), scans=bool(filter), limits=limits)
 
     def _checked_vectors(self, embedding: ArrayLike | None, n_rows: int) -> NDArray[Any]:
@@ -940,7 +939,7 @@ class Store:
         """Return the embeddings of queries, if hits are to be re-ranked by them: vectors, or logits."""
         if rerank is None or self.embeddings is None:
             return None
-        return embeddings_of(logits, self.embeddings) if self._near is None else kept_rows(inputs, self.embeddings)
+        return embeddings_of(logits, self.embeddings) if self._near is None else query_rows(inputs, self.embeddings)
 
 
 def _checked(limits: Limits | None) -> Limits | None:

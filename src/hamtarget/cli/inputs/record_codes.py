@@ -16,6 +16,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search import Embeddings
 from hamtarget.store import encoded_inputs
+from hamtarget.store.kept_vectors import kept_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +108,8 @@ def encode_records(
     )
 
 
-def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
-    """Return the embeddings of records: their logits scaled to unit length.
+def embeddings_of(encoded: EncodedRecords, kind: Embeddings, *, keeps_vectors: bool = False) -> NDArray[Any]:
+    """Return the embeddings of records: the vectors, where the store keeps them, or logits scaled to unit length.
 
     Raises:
         InputError: the store's embeddings have another length, or a record is a code, which has no embedding.
@@ -116,6 +117,8 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings) -> NDArray[Any]:
     for record in encoded.records:
         if record.code is not None:
             raise InputError(f"{record.id!r} is a code, which has no embedding; give the image or vector")
+    if keeps_vectors:
+        return kept_rows(_stacked(encoded.records, (kind.n_dims,)), kind)
     return encoded_inputs.embeddings_of(encoded.logits, kind)
 
 

@@ -34,8 +34,8 @@ class ProbingLoss(PairLoss):
     rows: it is near 0 if the similar row is read before all of them. The loss of a batch is the mean over similar
     pairs.
 
-    The same loss over whole codes is added, times `choosing_weight`. Of the rows that are read, similar ones should then
-    also be the first by asymmetric distance, by which `probe` chooses the rows to compare.
+    The same loss over whole codes is added, times `choosing_weight`. Of the rows that are read, similar ones should
+    then also be the first by asymmetric distance, by which `probe` chooses the rows to compare.
 
     The bits of the row that is read are soft, `tanh(sharpness x logits)`, so that they have slopes. The query's logits
     are taken as they are. The angle between such logits ranks rows well, too (HDT-E).

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +35,7 @@ from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 from hamtarget.store.encoded_inputs import embeddings_of
+from hamtarget.store.kept_vectors import query_rows, restored_vectors
 from hamtarget.store.probe_defaults import is_made_for_probing
 
 Input = bytes | str | list[float]
@@ -179,6 +182,7 @@ class Work:
         self._encoder: Encoder | None = None
         self._costs = CostBook()
         self._read_seconds = 0.0
+        self._tuning = threading.Lock()
         is_folder = isinstance(store.path, Path)
         self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
         # A core is left to the event loop and to quick searches.
@@ -189,6 +193,9 @@ class Work:
         if self.store.has_encoder:
             self._encoder = self.store.encoder
         self.advised = "probe" if is_made_for_probing(self.store) else "search"
+        if self.store.vectors is not None:
+            self.advised = "nearest"
+        self._tune_if_grown()
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:
@@ -211,13 +218,17 @@ class Work:
         if self._encoder is None or not good:
             return [error for error in arrays if isinstance(error, BaseException)]
         kind = self.store.embeddings
-        if kind is not None and kind.n_dims != self.store.n_bits:
+        keeps_vectors = self.store.vectors is not None
+        if kind is not None and not keeps_vectors and kind.n_dims != self.store.n_bits:
             # Then they are not the encoder's: requests bring them.
             kind = None
         began = time.perf_counter()
-        logits = self._encoder.logits(np.concatenate(good))
+        inputs = np.concatenate(good)
+        logits = self._encoder.logits(inputs)
         codes = np.packbits(logits > 0, axis=1, bitorder="little")
-        embeddings = None if kind is None else embeddings_of(logits, kind)
+        embeddings = None
+        if kind is not None:
+            embeddings = query_rows(inputs, kind) if keeps_vectors else embeddings_of(logits, kind)
         ms = 1000 * (time.perf_counter() - began)
         answers: list[Encoded | BaseException] = []
         start = 0
@@ -345,6 +356,7 @@ class Work:
                 except InputError as error:
                     # This job has changed nothing; the others are none the worse for it.
                     answers.append(error)
+        self._tune_if_grown()
         return answers
 
     def draw(self, jobs: Sequence[PictureJob]) -> list[Picture | None | BaseException]:
@@ -378,6 +390,8 @@ class Work:
         with np.errstate(over="ignore"):
             array = np.array(given, dtype=np.float32)
         check_finite(array[None], name="vector")
+        if self.store.vectors == "cosine" and not array.any():
+            raise InputError("the vector is all zeros, which has no cosine; this store compares vectors by cosine")
         return array
 
     def _search_together(self, jobs: list[SearchJob]) -> list[Found]:
@@ -431,10 +445,22 @@ class Work:
                 cost=True,
                 limits=limits,
             )
+        if isinstance(asked, _NEAREST) and self._finds_vectors(asked, queries):
+            return self.store.nearest_batch(
+                logits=self._vector_logits(queries),
+                embedding=queries.embeddings,
+                k=asked.k,
+                recall=asked.recall,
+                filter=filter,
+                threads=threads,
+                cost=True,
+                limits=limits,
+            )
         if isinstance(asked, _NEAREST):
             return self.store.nearest_batch(
                 codes=queries.codes,
                 k=asked.k,
+                recall=asked.recall,
                 filter=filter,
                 rerank=asked.rerank,
                 embedding=embedding,
@@ -455,6 +481,37 @@ class Work:
             cost=True,
             limits=limits,
         )
+
+    def _finds_vectors(self, asked: messages.NearestRequest | messages.BatchNearestRequest, queries: Encoded) -> bool:
+        """Return True if the nearest vectors are asked for, and not the nearest codes."""
+        return (
+            self.store.vectors is not None
+            and asked.rerank is None
+            and asked.form != "code"
+            and queries.embeddings is not None
+        )
+
+    def _vector_logits(self, queries: Encoded) -> NDArray[np.float32]:
+        """Return the logits of vectors; those of items are made anew, since only their signs are kept."""
+        kind = self.store.embeddings
+        if queries.logits is not None or kind is None or queries.embeddings is None or self._encoder is None:
+            return _logits(queries)
+        return self._encoder.logits(restored_vectors(queries.embeddings, kind))
+
+    def _tune_if_grown(self) -> None:
+        """Let a thread of its own measure how to search a store of vectors that has grown; writers do not wait."""
+        if self._tuning.locked() or not self.store.needs_tuning:
+            return
+        threading.Thread(target=self._tune, name="tuning", daemon=True).start()
+
+    def _tune(self) -> None:
+        # The service may end meanwhile: the next one tunes the store then.
+        if self._tuning.acquire(blocking=False):
+            try:
+                with contextlib.suppress(HamtargetError):
+                    self.store.tune()
+            finally:
+                self._tuning.release()
 
     def _found(self, job: SearchJob, hits: BatchHits, ms: float) -> Found:
         if hits.costs is None:

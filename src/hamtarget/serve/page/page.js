@@ -325,7 +325,7 @@ async function begin() {
     if (first) {
       $("radius").max = Math.floor(state.stats.n_bits / 2);
       // Codes that were made for probing have no radius of their own: begin as wide as the slider goes.
-      setRadius(state.stats.advised === "probe" ? $("radius").max : state.stats.radius);
+      setRadius(state.stats.advised !== "search" ? $("radius").max : state.stats.radius);
       $("order-label").hidden = !state.stats.embedding;
       $("legend-embedding").hidden = !state.stats.embedding;
     }

@@ -108,7 +108,7 @@ export function showStats(stats) {
     ["Process memory", stats.resident_bytes ? bytes(stats.resident_bytes) : "-"],
     ["Encoder", stats.input_shape ? stats.input_shape.join(" x ") || "texts" : "none (codes only)"],
     ["Embeddings", stats.embedding ?? "none"],
-    ["Searches", stats.searches.map((each) => (each === stats.advised && each === "probe" ? "probe (advised)" : each)).join(", ")],
+    ["Searches", stats.searches.map((each) => (each === stats.advised && each !== "search" ? `${each} (advised)` : each)).join(", ")],
     ["Changes", stats.writable ? "allowed" : "not allowed"],
   ];
   $("stats").replaceChildren(...rows.map(([name, value]) =>

@@ -26,7 +26,7 @@ def search_routes(service: Service) -> APIRouter:
 
     @router.post("/nearest", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.NearestRequest))
     async def nearest(request: Request) -> Response:
-        """Find the `k` nearest items of a code, vector, image or stored item, exactly."""
+        """Find the `k` nearest items of a code, vector, image or stored item, exactly; or vectors, at a recall."""
         return await _one(service, request, messages.NearestRequest)
 
     @router.post("/probe", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.ProbeRequest))
