@@ -574,7 +574,8 @@ def unit_length(vectors: Tensor) -> Tensor:
     if bool((lengths == 0).any()):
         first = int((lengths[:, 0] == 0).nonzero()[0])
         raise InputError(f"row {first} is all zeros, which has no cosine; leave it out, or use metric 'l2' or 'dot'")
-    return vectors / lengths
+    scaled: Tensor = vectors / lengths
+    return scaled
 
 
 def _draw_places(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
