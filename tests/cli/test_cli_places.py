@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
 from hamtarget.client import Client
+from hamtarget.encoders import open_encoder
+from hamtarget.store import Store
 
 START = "from hamtarget.cli import start; start()"
 CODES = ("0000", "0001", "0003", "ff00", "ff01", "aaaa")
@@ -87,7 +89,7 @@ def test_serve(place):
 
 @pytest.fixture(scope="module")
 def probing(tmp_path_factory):
-    """Vectors, a model that `hamtarget train` made of them with its defaults, and a store of them."""
+    """Vectors, a model that `hamtarget train` made of them, and a store of their codes alone."""
     folder = tmp_path_factory.mktemp("probing")
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 12))
@@ -95,7 +97,8 @@ def probing(tmp_path_factory):
     np.save(folder / "vectors.npy", vectors)
     np.save(folder / "queries.npy", vectors[:3] + 0.01)
     run_command("train", folder / "vectors.npy", "--model", folder / "model", "--steps", "60", "--device", "cpu")
-    made = run_command("add", folder / "store", folder / "vectors.npy", "--model", folder / "model")
+    Store.create(folder / "store", encoder=open_encoder(folder / "model"), vectors=None).close()
+    made = run_command("add", folder / "store", folder / "vectors.npy")
     assert "1,500 stored" in made
     return SimpleNamespace(vectors=vectors, queries=folder / "queries.npy", store=folder / "store", folder=folder)
 
@@ -106,7 +109,7 @@ def hits_of(result):
 
 
 def test_codes_for_probing_from_training_to_searching(probing):
-    """The default of `train` for vectors is of use at once: `search` probes, and tells how."""
+    """Codes of vectors alone are of use at once: `search` probes, and tells how."""
     result = run("search", probing.store, probing.queries, "--json")
     by_default = hits_of(result)
     assert "the model was trained for probing: at most 1,000 of 1,500 items are read" in result.stderr
@@ -164,7 +167,8 @@ def test_codes_for_probing_are_served(probing):
 
 def test_a_store_of_codes_for_probing_in_a_database(probing, postgres_stores):
     """It is probed there by SQL: within a budget, and exactly where the budget is all items."""
-    run_command("add", postgres_stores.place(), probing.folder / "vectors.npy", "--model", probing.folder / "model")
+    Store.create(postgres_stores.place(), encoder=open_encoder(probing.folder / "model"), vectors=None).close()
+    run_command("add", postgres_stores.place(), probing.folder / "vectors.npy")
     exact = hits_of(run("search", probing.store, probing.queries, "--nearest", "10", "--json"))
     place = postgres_stores.place()
     assert hits_of(run("search", place, probing.queries, "--nearest", "10", "--json")) == exact

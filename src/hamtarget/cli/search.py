@@ -205,7 +205,7 @@ def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> BatchHits
     if wanted.budget is not None:
         return _probe(store, encoded, wanted, wanted.budget)
     embedding = None if wanted.rerank is None else _embeddings(store, encoded)
-    if wanted.nearest_vectors and wanted.k is not None:
+    if wanted.nearest_vectors and wanted.k is not None and _are_vectors(encoded, wanted):
         vectors = _embeddings(store, encoded)
         return store.nearest_batch(
             k=wanted.k,
@@ -266,6 +266,18 @@ def _embeddings(store: Store, encoded: EncodedRecords) -> Any:
     if all(record.embedding is not None for record in encoded.records):
         return np.stack([record.embedding for record in encoded.records])
     return embeddings_of(encoded, store.embeddings, keeps_vectors=store.vectors is not None)
+
+
+def _are_vectors(encoded: EncodedRecords, wanted: _Wanted) -> bool:
+    """Return True if the vectors of all queries are known; of a code it is not, and its nearest are those by code.
+
+    Raises:
+        InputError: a recall is asked for.
+    """
+    codes = [record.id for record in encoded.records if record.code is not None and record.embedding is None]
+    if codes and wanted.recall is not None:
+        raise InputError(f"--recall is given, but {codes[0]!r} is a code; it is for queries that are vectors or items")
+    return not codes
 
 
 def _logits(store: Store, encoded: EncodedRecords, vectors: Any) -> Any:

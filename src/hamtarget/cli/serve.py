@@ -101,7 +101,9 @@ def serve(
         for caution in settings.cautions:
             note(f"hamtarget: {caution}")
         opened = open_store(store, read_only=not writable)
-        if is_made_for_probing(opened):
+        if opened.vectors is not None:
+            note("hamtarget: this store keeps vectors: POST /v1/nearest with k and recall suits it best")
+        elif is_made_for_probing(opened):
             note("hamtarget: the model was trained for probing: POST /v1/probe suits this store best")
         if workers == 1:
             run(opened, settings, announce=_announce)
