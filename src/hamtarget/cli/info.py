@@ -86,16 +86,17 @@ def _store(place: str) -> dict[str, Any]:
             "disk_bytes": stats.disk_bytes,
             "encoder": repr(store.encoder) if store.has_encoder else None,
             "vectors": store.vectors,
-            **{f"tuned for {k}": [_point(point) for point in tuning.points] for k, tuning in store.tunings.items()},
+            **{
+                f"tuned for {k}, recall {point.recall:.3f}": _setting(point)
+                for k, tuning in store.tunings.items()
+                for point in tuning.points
+            },
         }
 
 
-def _point(point: Point) -> str:
-    """Return a setting of a search and what was measured with it, in words."""
-    return (
-        f"recall {point.recall:.3f}: budget {point.budget}, comparisons {point.comparisons}, "
-        f"{point.microseconds:.0f} us a query"
-    )
+def _setting(point: Point) -> str:
+    """Return a setting of a search, and its time, in words."""
+    return f"budget {point.budget:,}, comparisons {point.comparisons:,}, {point.microseconds:.0f} us a query"
 
 
 def _model(place: str) -> dict[str, Any]:
@@ -156,12 +157,9 @@ def _vectors(place: str) -> dict[str, Any]:
 def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "none" if value is None else _listed(value) if isinstance(value, list) else printable(value)
-
-
-def _listed(values: list[object]) -> str:
-    texts = [printable(value) for value in values]
-    return ("; " if any("," in text for text in texts) else ", ").join(texts)
+    return (
+        "none" if value is None else ", ".join(map(printable, value)) if isinstance(value, list) else printable(value)
+    )
 
 
 _KINDS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}
