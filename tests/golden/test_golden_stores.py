@@ -216,6 +216,6 @@ def test_a_migrated_store_is_refused_by_the_version_before(later, tmp_path):
     Store.open(path).close()
     later.undo()
     before = (path / "store.db").read_bytes()
-    with pytest.raises(UnsupportedFileError, match="has version 3; this hamtarget reads up to 1"):
+    with pytest.raises(UnsupportedFileError, match="has version 3; this hamtarget reads up to 2"):
         Store.open(path)
     assert (path / "store.db").read_bytes() == before
