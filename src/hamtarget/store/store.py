@@ -713,7 +713,7 @@ class Store:
 
     @property
     def tunings(self) -> dict[int, Tuning]:
-        """What `tune` has measured, by the number of neighbours; empty where nothing was."""
+        """Measurements of `tune`, by the number of neighbours; empty where nothing was measured."""
         return {} if self._near is None else self._near.tunings()
 
     def sample_codes(self, n: int, *, seed: int = 0) -> Codes:
