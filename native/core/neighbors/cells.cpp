@@ -126,7 +126,7 @@ float Cells::score(const NeighborKernel& kernel, const float* query, std::size_t
     return ordered(biases_[cell] - kernel.dot(query, centre(cell), n_dims_));
 }
 
-void Cells::choose(const NeighborKernel& kernel, const float* query, const float* rough_scores, std::size_t count,
+void Cells::choose(const NeighborKernel& kernel, const float* rough_scores, std::size_t count,
                    std::vector<std::uint32_t>& room, std::vector<VisitedCell>& chosen) const {
     room.resize(n_cells_ + 16);
     std::size_t n_found = n_cells_;
@@ -142,14 +142,34 @@ void Cells::choose(const NeighborKernel& kernel, const float* query, const float
         for (std::size_t c = 0; c < n_cells_; ++c) room[c] = static_cast<std::uint32_t>(c);
         n_found = n_cells_;
     }
-    // Centres of neighbouring cells lie apart in memory.
-    for (std::size_t i = 0; i < n_found; ++i) prefetch_bytes(centre(room[i]), n_dims_ * sizeof(float));
-    const auto begin = static_cast<std::ptrdiff_t>(chosen.size());
-    for (std::size_t i = 0; i < n_found; ++i)
-        chosen.push_back({static_cast<std::int32_t>(room[i]), score(kernel, query, room[i])});
-    std::sort(chosen.begin() + begin, chosen.end(), [](const VisitedCell& left, const VisitedCell& right) {
-        return left.score != right.score ? left.score < right.score : left.cell < right.cell;
-    });
+    sort_into(rough_scores, room.data(), n_found, chosen);
+}
+
+// Append cells, the best first. Scores are put into bins of equal width: in a bin, cells come in the order of their
+// numbers, which takes a fraction of the time of sorting and changes only which of two nearly equal cells is first.
+void Cells::sort_into(const float* rough_scores, const std::uint32_t* cells, std::size_t n_cells,
+                      std::vector<VisitedCell>& chosen) const {
+    constexpr std::size_t kBins = 256;
+    float low = kInfinity, high = -kInfinity;
+    for (std::size_t i = 0; i < n_cells; ++i) {
+        const float score = ordered(rough_scores[cells[i]]);
+        low = std::min(low, score);
+        if (score < kInfinity) high = std::max(high, score);
+    }
+    const float per_step = high > low && high - low < kInfinity ? static_cast<float>(kBins - 1) / (high - low) : 0.0f;
+    const auto bin_of = [&](float score) {
+        const float bin = (score - low) * per_step;
+        return bin < static_cast<float>(kBins - 1) ? static_cast<std::size_t>(bin > 0 ? bin : 0) : kBins - 1;
+    };
+    std::size_t starts[kBins + 1] = {};
+    for (std::size_t i = 0; i < n_cells; ++i) ++starts[bin_of(ordered(rough_scores[cells[i]])) + 1];
+    for (std::size_t bin = 0; bin < kBins; ++bin) starts[bin + 1] += starts[bin];
+    const std::size_t begin = chosen.size();
+    chosen.resize(begin + n_cells);
+    for (std::size_t i = 0; i < n_cells; ++i) {
+        const float score = ordered(rough_scores[cells[i]]);
+        chosen[begin + starts[bin_of(score)]++] = {static_cast<std::int32_t>(cells[i]), score};
+    }
 }
 
 }  // namespace hamtarget

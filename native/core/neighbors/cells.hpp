@@ -47,13 +47,17 @@ class Cells {
     void rough_scores(const NeighborKernel& kernel, const float* queries, std::size_t n_queries, float* scores) const;
     std::size_t n_scores() const { return 16 * n_blocks_; }
 
-    // Append at least `count` cells, the best first by exact scores; fewer only if there are no more.
-    void choose(const NeighborKernel& kernel, const float* query, const float* rough_scores, std::size_t count,
+    // Append at least `count` cells, the best first by rough scores; fewer only if there are no more. What 8 bits lose is
+    // far less than what sketches lose.
+    void choose(const NeighborKernel& kernel, const float* rough_scores, std::size_t count,
                 std::vector<std::uint32_t>& room, std::vector<VisitedCell>& chosen) const;
 
     float score(const NeighborKernel& kernel, const float* query, std::size_t cell) const;
 
   private:
+    void sort_into(const float* rough_scores, const std::uint32_t* cells, std::size_t n_cells,
+                   std::vector<VisitedCell>& chosen) const;
+
     std::size_t n_cells_, n_dims_, n_blocks_, n_fours_;
     NeighborMetric metric_;
     Array<const float> centres_;

@@ -162,8 +162,8 @@ class NeighborSearcher {
         auto count = static_cast<std::size_t>(1.25 * share * static_cast<double>(n_cells)) + 2;
         for (;; count *= 2) {
             visited_.clear();
-            shape_.cells.choose(kernel_, query, rough_scores_.data() + q % kScoredQueries * shape_.cells.n_scores(),
-                                count, chosen_, visited_);
+            shape_.cells.choose(kernel_, rough_scores_.data() + q % kScoredQueries * shape_.cells.n_scores(), count,
+                                chosen_, visited_);
             std::size_t n_found = 0;
             for (const VisitedCell& visited : visited_) n_found += cell_rows(visited.cell);
             if (n_found >= std::min(request_.budget, n_rows_) || count >= n_cells) return;
@@ -181,15 +181,17 @@ class NeighborSearcher {
             visits.swap(sorted_);
         }
         for (std::size_t i = 0; i < visits.size(); ++i) {
-            if (i + 1 < visits.size()) fetch_cell(visits[i + 1]);
+            // A cell that is being read is in the cache.
+            if (i + 1 < visits.size()) fetch_cell(visits[i + 1], visits[i + 1].cell != visits[i].cell);
             read_cell(visits[i], queries_[visits[i].query]);
         }
     }
 
-    // Fetch a cell, and the tables of the query that reads it.
-    void fetch_cell(const Visit& visit) const {
+    // Fetch the tables of the query that reads a cell, and the cell if it is far away.
+    void fetch_cell(const Visit& visit, bool is_far) const {
         for (const QueryTables& tables : queries_[visit.query].tables)
             prefetch_bytes(tables.view().entries, tables.view().n_groups * kGroupTable);
+        if (!is_far) return;
         for (const NeighborPart& part : parts_) {
             const auto cell = static_cast<std::size_t>(visit.cell);
             const std::size_t begin = part.rows->blocks[cell], end = part.rows->blocks[cell + 1];

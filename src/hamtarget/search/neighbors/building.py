@@ -27,7 +27,7 @@ BYTES_PER_NUMBER: dict[RowType, int] = {"int8": 1, "uint8": 1, "float16": 2, "fl
 # Bytes of the sample that centres are trained on.
 _SAMPLE_BYTES = 1 << 29
 # Parts of a sketch: more take longer to read, fewer need more comparisons.
-_PARTS = 32
+_PARTS = 48
 # The core's kernels know parts of at most so many numbers.
 _MOST_DIMS_PER_PART = 8
 
@@ -84,12 +84,12 @@ class Steps:
 
 
 def n_cells_for(n_rows: int) -> int:
-    """Return the number of cells for so many rows: about 6 sqrt(rows), a multiple of 16."""
-    return max(16, 16 * round(6 * math.sqrt(n_rows) / 16))
+    """Return the number of cells for so many rows: about 4 sqrt(rows), a multiple of 16."""
+    return max(16, 16 * round(4 * math.sqrt(n_rows) / 16))
 
 
 def dims_per_part_for(n_dims: int) -> int:
-    """Return how many numbers a part of a sketch stands for, so that there are about 32 parts."""
+    """Return how many numbers a part of a sketch stands for, so that there are about 48 parts."""
     return min(_MOST_DIMS_PER_PART, max(2, round(n_dims / _PARTS)))
 
 

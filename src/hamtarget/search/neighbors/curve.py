@@ -29,7 +29,7 @@ class Setting(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """A model of the work of a query, in nanoseconds of one core, fitted to SIFT in 4,096 cells.
+    """A model of the work of a query, in nanoseconds of one core, fitted to SIFT and word vectors.
 
     Settings are compared by this model, not by the clock, so that one seed gives one choice on every machine. Only the
     ratios count.
@@ -49,8 +49,8 @@ class Costs(NamedTuple):
         """Return the costs for an index of this form."""
         return cls(
             query=2500 + n_cells * n_dims / 80,
-            candidate=0.07 * (n_parts + 2),
-            comparison=60 + 0.28 * n_dims * bytes_per_number,
+            candidate=0.03 * (n_parts + 2),
+            comparison=40 + 0.1 * n_dims * bytes_per_number,
         )
 
     def work(self, candidates: Any, comparisons: Any) -> Any:
