@@ -22,7 +22,7 @@ from hamtarget._exports import lazy_exports
 if TYPE_CHECKING:
     from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
-    from hamtarget.search import FlatIndex, Limits, MultiIndex
+    from hamtarget.search import FlatIndex, Limits, MultiIndex, NeighborIndex
     from hamtarget.store import Store
 
 __version__ = "0.2.0"
@@ -35,6 +35,7 @@ __all__ = [
     "HashModel",
     "Limits",
     "MultiIndex",
+    "NeighborIndex",
     "OnnxEncoder",
     "Store",
     "open_encoder",
@@ -48,6 +49,7 @@ _HOMES = {
     "HashModel": "hamtarget.learn",
     "Limits": "hamtarget.search",
     "MultiIndex": "hamtarget.search",
+    "NeighborIndex": "hamtarget.search",
     "OnnxEncoder": "hamtarget.encoders",
     "Store": "hamtarget.store",
     "open_encoder": "hamtarget.encoders",

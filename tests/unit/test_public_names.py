@@ -25,6 +25,7 @@ SURFACE = {
         "HashModel",
         "Limits",
         "MultiIndex",
+        "NeighborIndex",
         "OnnxEncoder",
         "Store",
         "open_encoder",
