@@ -5,8 +5,8 @@ python -m research.benchmarks.neighbors_worker REQUEST.json RESULT.json
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,11 @@ def _resident() -> int:
 
 def main() -> None:
     """Read the request, answer it, and write the result."""
-    request = json.loads(Path(sys.argv[1]).read_text())
-    write_json(sys.argv[2], answer(request))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("request", type=Path, help="JSON file that `neighbors` wrote")
+    parser.add_argument("result", type=Path, help="JSON file to write")
+    arguments = parser.parse_args()
+    write_json(arguments.result, answer(json.loads(arguments.request.read_text())))
 
 
 if __name__ == "__main__":
