@@ -136,7 +136,8 @@ def default_against_best(points: Iterable[Point], target: Target) -> float | Non
     """
     ours = [point for point in points if point.library == OURS and point.k == target.k]
     chosen = [point for point in ours if point.setting.get("recall") == target.least]
-    if not chosen:
+    # Nothing found: the index refused a recall that its vectors cannot give.
+    if not chosen or not chosen[0].value(target):
         return None
     equal = [point for point in ours if point.by_hand and point.value(target) >= chosen[0].value(target)]
     if not equal:

@@ -10,7 +10,7 @@ SOURCE is one of:
 - any text file with a sentence a line; such sentences have the label "" and the split "train".
 
 DIR is a folder of a BERT-like sentence model with `model.safetensors`, `config.json` and `tokenizer.json`, such as
-all-MiniLM-L6-v2 (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2, Apache-2.0). Vectors are the means over
+all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0). Vectors are the means over
 the tokens of a sentence, scaled to unit length. On one core it takes about 3 minutes for 20,000 sentences.
 """
 

@@ -106,7 +106,7 @@ def train(
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000; 600 for many vectors."
+            min=1, metavar="N", help="Batches to train on. Default: 15 passes, 300 to 4,000; 800 for many vectors."
         ),
     ] = None,
     epochs: Annotated[

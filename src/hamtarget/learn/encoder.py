@@ -52,7 +52,7 @@ class HashEncoder:
             "pretrained")`. `fit` trains a copy of it; if none of its weights requires a gradient, it sees each image
             of an `ImageSet` once, and codes of its features are learned. A `HashModel` is taken with its own head.
         training: options of the training. None: the defaults of `TrainingOptions`, or those for pretrained networks;
-            for 10,000 vectors or more without labels, 600 batches of 1,024.
+            for 10,000 vectors or more without labels, 800 batches of 1,024.
         held_out: share of the inputs to hold out. The weights with the lowest loss on them are kept. 0: none.
         seed: seed of everything random. The same seed and data give the same codes on the same machine.
         device: "cpu", "cuda", or "auto": a GPU if there is one.

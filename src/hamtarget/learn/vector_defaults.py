@@ -15,7 +15,7 @@ from hamtarget.learn.options import TrainingOptions
 _ROWS_FOR_LARGE_BATCHES = 10_000
 _LARGE_BATCH = 1024
 # docs/experiments.md, "Short training", says what more of each would give.
-_STEPS = 600
+_STEPS = 800
 _MARKERS = 25_000
 _LAYERS = 2
 

@@ -95,7 +95,7 @@ class NeighborIndex:
     ) -> Self:
         """Learn from vectors, keep them, and tune searches. What the index held before is forgotten.
 
-        A million vectors of 128 numbers take about a minute on two cores. The array is read in blocks, several
+        A million vectors of 128 numbers take about half a minute on two cores. The array is read in blocks, several
         times; it may be a memory map.
 
         Args:

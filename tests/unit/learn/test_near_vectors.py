@@ -118,7 +118,7 @@ def test_a_metric_is_for_vectors_alone():
 def test_many_vectors_are_learned_from_in_large_batches_around_some_of_them():
     assert vector_training(9_999) == TrainingOptions()
     many = vector_training(10_000)
-    assert (many.batch_size, many.steps_for(10_000)) == (1024, 600)
+    assert (many.batch_size, many.steps_for(10_000)) == (1024, 800)
     assert vector_markers(25_000, 0) is None
     some = vector_markers(26_000, 0)
     assert len(some) == len(set(some.tolist())) == 25_000
