@@ -91,10 +91,18 @@ class Curve:
     def setting(self, recall: float) -> Setting | None:
         """Return the setting of least work that reaches a recall, or None if rows are kept too coarsely for it.
 
-        Between measured budgets, recall is taken to grow evenly with the logarithm of the budget. Beyond the measured
-        ones, all rows are read.
+        Between measured budgets, recall is taken to grow evenly with the logarithm of the budget. Where nothing that
+        measured reaches the recall with a margin for the error, as near the ceiling, the margin is given up. If that
+        is not enough, all rows are read.
         """
-        careful = self.recall - CAUTION * self.error
+        best = self._cheapest(recall, CAUTION) or self._cheapest(recall, 0.0)
+        if best is None and recall <= self.ceiling:
+            best = Setting(self.whole, self.whole, self.ceiling)
+        return best
+
+    def _cheapest(self, recall: float, caution: float) -> Setting | None:
+        """Return the setting of least work whose recall, less so many standard errors, is that wanted or more."""
+        careful = self.recall - caution * self.error
         best, least = None, np.inf
         for column, comparisons in enumerate(self.comparisons):
             rows = np.flatnonzero(~np.isnan(careful[:, column]))
@@ -116,8 +124,6 @@ class Curve:
             if work < least:
                 expected = float(_between(self.recall[[low, high], column], share))
                 best, least = Setting(budget, int(comparisons), expected), work
-        if best is None and recall <= self.ceiling:
-            best = Setting(self.whole, self.whole, self.ceiling)
         return best
 
     def frontier(self) -> list[tuple[float, int, int, float, float, float]]:
