@@ -92,8 +92,8 @@ class Curve:
         """Return the setting of least work that reaches a recall, or None if rows are kept too coarsely for it.
 
         Between measured budgets, recall is taken to grow evenly with the logarithm of the budget. Where nothing that
-        measured reaches the recall with a margin for the error, as near the ceiling, the margin is given up. If that
-        is not enough, all rows are read.
+        was measured reaches the recall with a margin for the error, as near the ceiling, the margin is given up. If
+        that is not enough, all rows are read.
         """
         best = self._cheapest(recall, CAUTION) or self._cheapest(recall, 0.0)
         if best is None and recall <= self.ceiling:
