@@ -52,7 +52,8 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch comes first and alone, so that its pin holds before another package asks for it.
 	@$(PIP) torch
-	@$(PIP) scikit-build-core nanobind cmake ninja
+	@# pdqhash has no wheel for some systems; its build wants an environment of its own.
+	@$(PIP) scikit-build-core nanobind cmake ninja pdqhash
 	@$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
