@@ -10,15 +10,13 @@ found, too. phash, dhash and pdq give the bits of the public packages imagehash 
 from __future__ import annotations
 
 import argparse
-import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageEnhance, ImageFilter, ImageFont, ImageOps
+from PIL import Image
 
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
@@ -26,9 +24,9 @@ from hamtarget.datasets import read_images
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.datasets.altered_photos import ALTERATIONS, Picture
 from research.shipping.copies.photos import photos_in
 
-Picture = Image.Image
 HASHES = ("phash", "dhash", "pdq", "copies64", "copies256")
 RATES = (1e-6, 1e-5)
 # Larger photos are made smaller first: alterations of all pixels of a camera take long, and the codes are the same.
@@ -36,70 +34,6 @@ _LARGEST_SIDE = 800
 # Photos that PDQ finds within so many bits of another are copies, not distractors.
 _COPY_BITS = 50
 _TOLD_PHOTOS = 500
-
-
-def _cropped(photo: Picture, share: float, *, across: float = 0.5, down: float = 0.5) -> Picture:
-    """Cut off a share of width and height; half of it on each side, or as `across` and `down` say."""
-    cut_x, cut_y = photo.width * share, photo.height * share
-    box = (cut_x * across, cut_y * down, photo.width - cut_x * (1 - across), photo.height - cut_y * (1 - down))
-    return photo.crop(tuple(map(int, box)))  # type: ignore[arg-type]
-
-
-def _jpeg(photo: Picture, quality: int) -> Picture:
-    buffer = io.BytesIO()
-    photo.save(buffer, "JPEG", quality=quality)
-    return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
-
-
-def _text_box(photo: Picture) -> Picture:
-    """Put a white box with text over a sixth of the height."""
-    photo = photo.copy()
-    top, height = int(photo.height * 0.62), photo.height // 6
-    draw = ImageDraw.Draw(photo)
-    draw.rectangle((0, top, photo.width, top + height), fill="white")
-    font = ImageFont.load_default(size=max(8, int(height * 0.55)))
-    draw.text((photo.width * 0.03, top + height * 0.15), "WHEN YOU SEE IT AND CANNOT UNSEE IT", fill="black", font=font)
-    return photo
-
-
-def _caption(photo: Picture) -> Picture:
-    band = int(photo.height * 0.14)
-    result = Image.new("RGB", (photo.width, photo.height + band), "white")
-    result.paste(photo, (0, band))
-    return result
-
-
-def _brighter(photo: Picture, factor: float) -> Picture:
-    return ImageEnhance.Brightness(photo).enhance(factor)
-
-
-def _contrast(photo: Picture, factor: float) -> Picture:
-    return ImageEnhance.Contrast(photo).enhance(factor)
-
-
-ALTERATIONS: dict[str, Callable[[Picture], Picture]] = {
-    "a quarter of the size": lambda photo: photo.resize((max(8, photo.width // 4), max(8, photo.height // 4))),
-    "JPEG of quality 20": lambda photo: _jpeg(photo, 20),
-    "crop of 10%": lambda photo: _cropped(photo, 0.1),
-    "crop of 20%": lambda photo: _cropped(photo, 0.2),
-    "crop of 40%": lambda photo: _cropped(photo, 0.4),
-    "crop of 15% at a corner": lambda photo: _cropped(photo, 0.15, across=1, down=1),
-    "brightness 1.4": lambda photo: _brighter(photo, 1.4),
-    "brightness .6": lambda photo: _brighter(photo, 0.6),
-    "contrast 1.5": lambda photo: _contrast(photo, 1.5),
-    "contrast .6": lambda photo: _contrast(photo, 0.6),
-    "grey": lambda photo: ImageOps.grayscale(photo).convert("RGB"),
-    "rotation of 5 degrees": lambda photo: photo.rotate(5, Image.Resampling.BICUBIC),
-    "rotation of 10 degrees": lambda photo: photo.rotate(10, Image.Resampling.BICUBIC),
-    "text box over a sixth": _text_box,
-    "border of 8%": lambda photo: ImageOps.expand(photo, int(min(photo.size) * 0.08), "black"),
-    "mirrored": ImageOps.mirror,
-    "blur": lambda photo: photo.filter(ImageFilter.GaussianBlur(max(photo.size) / 120)),
-    "a quarter wider": lambda photo: photo.resize((photo.width * 5 // 4, photo.height)),
-    "caption above": _caption,
-    "crop of 12%, JPEG 30, brighter": lambda photo: _brighter(_jpeg(_cropped(photo, 0.12), 30), 1.2),
-    "mirrored, crop of 8%, contrast": lambda photo: _contrast(_cropped(ImageOps.mirror(photo), 0.08), 1.3),
-}
 
 
 def codes_of(photos: list[Picture], encoder: Encoder) -> Codes:
