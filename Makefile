@@ -90,7 +90,7 @@ soak-power: $(VENV)/.installed
 	@HAMTARGET_CRASH_POINTS=10000 $(BIN)/python -m pytest -rP tests/crash/test_power.py tests/crash/test_power_disk.py
 
 soak-service: $(VENV)/.installed
-	@$(BIN)/python -m research.benchmarks.service_soak --seconds 3600 --workers 2
+	@$(BIN)/python -m research.benchmarks.service_soak --seconds 3600 --workers 2 --out out/service_soak.json
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff check .

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "../core/hits.hpp"
 #include "row_names.hpp"
@@ -34,19 +35,18 @@ void set_item(nb::handle tuple, std::size_t index, T value) {
 // names in place of row numbers. Return an invalid object if one of the names is not known.
 inline nb::object tuples_of(const Hits& found, bool reranks, nb::handle hits_type, nb::handle hit_type,
                             const RowNames* names) {
-    if (names && !names->fetch(found.ids.data(), found.ids.size())) return {};
+    std::vector<nb::object> ids;
+    if (names) {
+        ids = names->of(found.ids.data(), found.ids.size());
+        if (ids.size() != found.ids.size()) return {};
+    }
     nb::object hits = new_tuple(hits_type, found.ids.size());
     for (std::size_t i = 0; i < found.ids.size(); ++i) {
         nb::object hit = new_tuple(hit_type, 3);
+        set_item(hit, 0, names ? std::move(ids[i]) : nb::object(nb::cast(found.ids[i])));
         set_item(hit, 1, found.distances[i]);
         set_item(hit, 2, reranks ? nb::cast(found.embedding_distances[i]) : nb::none());
         set_item(hits, i, std::move(hit));
-    }
-    // Names come last, because they are being fetched meanwhile.
-    for (std::size_t i = 0; i < found.ids.size(); ++i) {
-        nb::object id = names ? names->id_of(found.ids[i]) : nb::cast(found.ids[i]);
-        if (!id.is_valid()) return {};
-        set_item(PyTuple_GET_ITEM(hits.ptr(), static_cast<Py_ssize_t>(i)), 0, std::move(id));
     }
     return hits;
 }

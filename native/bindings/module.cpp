@@ -254,10 +254,26 @@ NB_MODULE(_native, module) {
 
     nb::class_<RowNames>(module, "RowNames", "Ids of rows whose numbers are not their ids.")
         .def(nb::init<std::int64_t>(), "first_named"_a)
-        .def("hold", &RowNames::hold, "first"_a, "ids"_a, "is_known"_a.noconvert())
+        .def("add", &RowNames::add, "ids"_a, "Remember ids by row; what is known stays.")
+        .def("__len__", &RowNames::size)
         .def(
-            "know", [](const RowNames& names, const Ids& rows) { return names.know(rows.data(), rows.size()); },
-            "rows"_a.noconvert(), "Return True if the ids of all of the rows are known.");
+            "are_known",
+            [](const RowNames& names, const Ids& rows) {
+                std::vector<std::uint8_t> known(rows.size());
+                for (std::size_t i = 0; i < known.size(); ++i) known[i] = names.knows(rows.data()[i]);
+                return array_of(std::move(known));
+            },
+            "rows"_a.noconvert(), "Return 1 for each row whose id is known, 0 for others.")
+        .def(
+            "of",
+            [](const RowNames& names, const Ids& rows) -> nb::object {
+                const auto ids = names.of(rows.data(), rows.size());
+                if (ids.size() != rows.size()) return nb::none();
+                nb::list result;
+                for (const nb::object& id : ids) result.append(id);
+                return result;
+            },
+            "rows"_a.noconvert(), "Return the ids of rows as a list; None if one of them is not known.");
 
     nb::class_<MultiIndex>(module, "MultiIndex", "Rows and the tables that find them; without tables, a linear scan.")
         .def(

@@ -71,14 +71,15 @@ class RowNames:
     """Ids of rows whose numbers are not their ids: those from `first_named` up."""
 
     def __init__(self, first_named: int) -> None: ...
-    def hold(self, first: int, ids: NDArray[np.object_], is_known: NDArray[np.bool_]) -> None:
-        """Take ids[i] as the id of row first + i from now on, if it is not None and is_known[i] is true.
+    def add(self, ids: dict[int, Any]) -> None:
+        """Remember ids by row; what is known stays."""
 
-        Both arrays may still be written to, `is_known` after `ids`.
-        """
+    def __len__(self) -> int: ...
+    def are_known(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return 1 for each row whose id is known, 0 for others."""
 
-    def know(self, rows: NDArray[np.int64]) -> bool:
-        """Return True if the ids of all of the rows are known."""
+    def of(self, rows: NDArray[np.int64]) -> list[Any] | None:
+        """Return the ids of rows; None if one of them is not known."""
 
 class MultiIndex:
     """Rows and the tables that find them; without tables, a linear scan."""

@@ -109,6 +109,23 @@ def test_names_are_learned_query_by_query_and_kept_when_the_index_is_read_anew(f
             assert "item 0" not in [id for id, _ in pairs(reader.search(code=CODES[100]))]
 
 
+def test_names_of_deleted_items_are_forgotten_and_hits_keep_theirs(folder_stores, monkeypatch):
+    monkeypatch.setattr("hamtarget.store.live._LEAST_FORGOTTEN", 100)
+    with folder_stores.create(n_bits=64, radius=2) as store:
+        codes = np.zeros((50, 8), np.uint8)
+        code = codes[0]
+        for turn in range(20):
+            ids = [f"{turn}-{number}" for number in range(50)]
+            store.put_rows(ids, codes=codes)
+            early = store.search_batch(codes=codes[:1])
+            assert sorted(hit.id for hit in store.search(code=code)) == sorted(ids)
+            store.delete(ids)
+            # Made only now, when the store may have begun its names anew.
+            assert sorted(early.ids.tolist()) == sorted(ids)
+            assert len(store.search(code=code)) == 0
+            assert len(store._engine._live.names) <= 150
+
+
 def test_an_integer_and_the_same_digits_as_a_string_are_two_ids(store):
     store.put([Item(1, code=CODES[0], payload={"is": "integer"}), Item("1", code=CODES[1], payload={"is": "string"})])
     assert len(store) == 2

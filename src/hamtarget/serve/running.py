@@ -18,6 +18,7 @@ import uvicorn
 
 from hamtarget.serve.app import Application, create_app
 from hamtarget.serve.service_settings import ServiceSettings
+from hamtarget.serve.transport.allocator import give_memory_back
 from hamtarget.serve.transport.crowd import Crowd
 from hamtarget.serve.transport.descriptors import fit_connections
 from hamtarget.serve.transport.server import Server
@@ -70,6 +71,7 @@ def run_process(
         writer: socket of the process to pass changes on to; None: this one makes them, if the store allows it.
         shares: connections of all processes of the service, if there are others.
     """
+    give_memory_back()
     # A thread that comes back from the index waits at most so long for the thread of the event loop.
     sys.setswitchinterval(_SWITCH_SECONDS)
     # All objects of now stay: the garbage collector need not look through them again and again.

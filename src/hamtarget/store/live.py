@@ -16,6 +16,9 @@ from hamtarget.search.multi import MultiIndex
 from hamtarget.search.row_names import RowNames
 from hamtarget.store.ids import FIRST_NAMED_ROW
 
+# So many names of deleted rows are worth keeping: looking the others up again takes longer than they take memory.
+_LEAST_FORGOTTEN = 4096
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PutRows:
@@ -41,7 +44,8 @@ class LiveIndex:
 
     Attributes:
         index: the rows.
-        names: ids of rows, as far as they are known; what is known stays known.
+        names: ids of rows, as far as they are known. Begun anew when most of those it knows are of deleted rows; who
+            holds the old ones keeps them.
         sequence: number of the last change in it.
         has_names: True if a row may have an id other than its number.
         is_saved: True if the database names a file that holds all of it.
@@ -54,6 +58,7 @@ class LiveIndex:
     def __init__(self, index: MultiIndex, sequence: int, *, has_names: bool, is_saved: bool = False) -> None:
         self.index = index
         self.names = RowNames(FIRST_NAMED_ROW)
+        self._n_deleted_names = 0
         self.sequence = sequence
         self.has_names = has_names
         self.is_saved = is_saved
@@ -78,6 +83,7 @@ class LiveIndex:
             for change in changes:
                 if isinstance(change, DeleteRows):
                     self.index.delete(change.rows)
+                    self._forget(change.rows)
                 else:
                     self._put(change)
             self.sequence = sequence
@@ -91,6 +97,13 @@ class LiveIndex:
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
             self.is_torn, self.is_saved = False, other.is_saved
             self.settle()
+
+    def _forget(self, deleted: NDArray[np.int64]) -> None:
+        """Begin names anew when most of them may be of deleted rows; the database knows the others."""
+        self._n_deleted_names += int((deleted >= FIRST_NAMED_ROW).sum())
+        if self._n_deleted_names > max(len(self.names) // 2, _LEAST_FORGOTTEN):
+            self.names = RowNames(FIRST_NAMED_ROW)
+            self._n_deleted_names = 0
 
     def _put(self, change: PutRows) -> None:
         if len(change.rows) and change.rows.max() >= FIRST_NAMED_ROW:

@@ -23,14 +23,14 @@ class Names(Generic[Connection]):
 
     def __init__(
         self,
-        remembered: RowNames,
+        remembered: Callable[[], RowNames],
         connect: Callable[[], AbstractContextManager[Connection]],
         find: Callable[[Connection, Sequence[int]], dict[int, Id]],
     ) -> None:
         """Look names up in a database, unless they are remembered.
 
         Args:
-            remembered: those that are known.
+            remembered: gives those that are known now; they may be begun anew at any time.
             connect: gives a connection to the database.
             find: gives, with such a connection, ids of those rows that are there.
         """
@@ -46,27 +46,28 @@ class Names(Generic[Connection]):
             hits: of rows.
             connection: is asked for ids that are not known; one of its own by default.
         """
-        return hits.with_names(self._remembered.of) if self._remember(hits.rows, connection) else None
+        names = self._remember(hits.rows, connection)
+        return hits.with_names(names.of) if names.know(hits.rows) else None
 
     def of_present(self, rows: NDArray[np.int64]) -> dict[int, Id]:
         """Return ids by row, without those of rows that were deleted before their ids were known."""
         rows = distinct(rows)
-        if not self._remember(rows, None):
-            rows = rows[self._remembered.are_known(rows)]
-        return dict(zip(rows.tolist(), self._remembered.of(rows).tolist(), strict=True))
+        names = self._remember(rows, None)
+        rows = rows[names.are_known(rows)]
+        return dict(zip(rows.tolist(), names.of(rows).tolist(), strict=True))
 
-    def _remember(self, rows: NDArray[np.int64], connection: Connection | None) -> bool:
-        """Return True if the ids of all of the rows are known now; the database is asked for those that were not."""
-        if self._remembered.know(rows):
-            return True
-        if connection is not None:
-            self._learn(rows, connection)
-        else:
-            with self._connect() as own:
-                self._learn(rows, own)
-        return self._remembered.know(rows)
+    def _remember(self, rows: NDArray[np.int64], connection: Connection | None) -> RowNames:
+        """Return names that know all of the rows that there are; the database is asked for those it did not know."""
+        names = self._remembered()
+        if not names.know(rows):
+            if connection is not None:
+                self._learn(names, rows, connection)
+            else:
+                with self._connect() as own:
+                    self._learn(names, rows, own)
+        return names
 
-    def _learn(self, rows: NDArray[np.int64], connection: Connection) -> None:
+    def _learn(self, names: RowNames, rows: NDArray[np.int64], connection: Connection) -> None:
         with self._lock:
-            unknown = distinct(rows[~self._remembered.are_known(rows)]).tolist()
-            self._remembered.add(self._find(connection, unknown))
+            unknown = distinct(rows[~names.are_known(rows)]).tolist()
+            names.add(self._find(connection, unknown))

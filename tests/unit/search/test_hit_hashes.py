@@ -35,8 +35,7 @@ def found(*, query=CODES[0], names=None, rerank=0, shift=0):
 
 def names_of_rows():
     names = _native.RowNames(FIRST_NAMED)
-    ids = np.array([f"picture-{i}" for i in range(3000)], dtype=object)
-    names.hold(FIRST_NAMED, ids, np.ones(3000, dtype=bool))
+    names.add({FIRST_NAMED + i: f"picture-{i}" for i in range(3000)})
     return names
 
 

@@ -6,7 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-from hamtarget import _native
 from hamtarget.search import Embeddings, Hit, MultiIndex
 from hamtarget.search.results import Hits
 from hamtarget.search.row_names import RowNames
@@ -159,23 +158,19 @@ def test_threads_search_while_one_adds_names():
     assert [tuple(hit[:2] for hit in search(index, names, query)) for query in codes[:50]] == expected
 
 
-def test_the_core_refuses_arrays_that_it_cannot_read():
-    core = _native.RowNames(FIRST)
-    objects = np.array(["a", "b"], dtype=object)
-    known = np.ones(2, bool)
-    with pytest.raises(TypeError, match="array of objects"):
-        core.hold(FIRST, np.arange(2), known)
-    with pytest.raises(TypeError, match="one dimension"):
-        core.hold(FIRST, objects[None], known)
-    with pytest.raises(ValueError, match="contiguous"):
-        core.hold(FIRST, objects[::-1], known)
+def test_the_core_refuses_what_is_not_a_row_with_an_id_of_its_own():
+    names = RowNames(FIRST)
+    with pytest.raises(ValueError, match="below"):
+        names.add({FIRST - 1: "a"})
+    with pytest.raises(RuntimeError, match="cast"):
+        names.add({"a": "b"})
     with pytest.raises(TypeError):
-        core.hold(FIRST, ["a", "b"], known)
-    with pytest.raises(ValueError, match="length"):
-        core.hold(FIRST, objects, known[:1])
-    # What was refused has left nothing behind, and no array is held on to.
-    assert not core.know(np.array([FIRST]))
-    assert sys.getrefcount(objects) == 2
-    core.hold(FIRST, objects, known)
-    assert core.know(np.array([FIRST + 1]))
-    assert not core.know(np.array([FIRST + 2]))
+        names.add(["a"])
+    assert len(names) == 0
+
+
+def test_rows_far_apart_take_little_memory():
+    names = RowNames(FIRST)
+    names.add({FIRST: "first", LAST: "last"})
+    assert names.of(np.array([LAST, FIRST])).tolist() == ["last", "first"]
+    assert len(names) == 2

@@ -74,7 +74,7 @@ class Mirror:
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
             kept = self._settings
             self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
-            self._names = Names(self._live.names, self._connections.one, find_names)
+            self._names = Names(lambda: self._live.names, self._connections.one, find_names)
         except BaseException:
             self._connections.close()
             raise

@@ -119,7 +119,7 @@ class FolderEngine:
                 self._counter.write(self._live.sequence)
             undo.pop_all()
         self._readers = Readers(self.file)
-        self._names = Names(self._live.names, self._readers.one, find_ids)
+        self._names = Names(lambda: self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         tell_of_forks(self)
         if read_only and noted > self._live.sequence:
