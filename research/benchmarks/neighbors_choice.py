@@ -24,13 +24,14 @@ Chosen = dict[tuple[str, str], dict[int, list[Mapping[str, Any]]]]
 def chosen_settings(result: Mapping[str, Any]) -> Chosen:
     """Return the settings worth timing of what an exploration measured.
 
-    Settings that a library finds by itself for a wanted recall are always among them.
+    Settings that a library finds by itself for a wanted recall are always among them, unless it refuses that recall.
     """
     points = points_of(result, clock="cpu_seconds")
     chosen: Chosen = {}
     for library in dict.fromkeys(point.library for point in points):
         own = [point for point in points if point.library == library]
-        kept = [point for point in own if not point.by_hand]
+        # An index that refuses a recall has found nothing.
+        kept = [point for point in own if not point.by_hand and point.recall > 0]
         for target in TARGETS:
             kept += _fastest_around(own, target)
         kept += _along(own)

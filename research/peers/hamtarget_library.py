@@ -16,6 +16,7 @@ from research.peers.library import Library, Plan, Searcher, Setting, Shape
 
 _FILE = "index"
 _RECALLS = (0.8, 0.9, 0.95, 0.99)
+_HIGH_RECALL = 0.99
 _BUDGETS = (500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 12_000, 16_000, 24_000, 32_000, 48_000, 64_000, 96_000)
 _COMPARISONS = {10: (20, 40, 80, 160, 320, 640), 100: (100, 150, 200, 400, 800)}
 
@@ -39,7 +40,10 @@ class Hamtarget(Library):
         return f"{hamtarget.__version__} {digest.hexdigest()[:8]}"
 
     def plans(self, shape: Shape) -> list[Plan]:
-        """Return the one index that there is, with recalls to ask for and with budgets by hand."""
+        """Return the index of the defaults, and one fitted for a high recall, which may keep more bytes a number.
+
+        Each has recalls to ask for, and budgets by hand.
+        """
         most = max(shape.n_rows // 4, 1_000)
         settings: dict[int, list[Setting]] = {}
         for k, counts in _COMPARISONS.items():
@@ -50,14 +54,17 @@ class Hamtarget(Library):
                 for budget in _BUDGETS
                 if comparisons <= budget <= most
             ]
-        return [Plan("NeighborIndex", {}, settings)]
+        plans = [Plan("NeighborIndex", {}, settings)]
+        if not shape.whole_bytes:
+            plans.append(Plan(f"NeighborIndex for {_HIGH_RECALL:.2f}", {"recall": _HIGH_RECALL}, settings))
+        return plans
 
     def build(self, plan: Plan, base: NDArray[Any], shape: Shape, folder: Path, threads: int) -> float:
-        """Fit with the defaults, tuning included, and save."""
+        """Fit, tuning included, and save."""
         from hamtarget.search import NeighborIndex
 
         start = time.perf_counter()
-        index = NeighborIndex(metric=shape.metric, threads=threads).fit(base)
+        index = NeighborIndex(metric=shape.metric, threads=threads, **plan.arguments).fit(base)
         seconds = time.perf_counter() - start
         index.save(folder / _FILE)
         return seconds
