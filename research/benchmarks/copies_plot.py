@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from research.benchmarks.copies_recall import ALTERATIONS
+from research.datasets.altered_photos import ALTERATIONS
 
 # Learned hashes have strong colours, classic ones pale.
 _COLOURS = {"phash": "#e8a33d", "dhash": "#d9643a", "pdq": "#9a7fb8", "copies64": "#0b6e4f", "copies256": "#14a37f"}

@@ -19,7 +19,7 @@ def cropped(photo: Picture, share: float, *, across: float = 0.5, down: float = 
 
 
 def jpeg(photo: Picture, quality: int) -> Picture:
-    """Compress the photo as a JPEG of this quality, 1 to 95."""
+    """Return the photo after a JPEG of this quality, 1 to 95."""
     buffer = io.BytesIO()
     photo.save(buffer, "JPEG", quality=quality)
     return Image.open(io.BytesIO(buffer.getvalue())).convert("RGB")
@@ -45,12 +45,12 @@ def captioned(photo: Picture) -> Picture:
 
 
 def brighter(photo: Picture, factor: float) -> Picture:
-    """Multiply every value by a factor."""
+    """Return the photo with every value multiplied by a factor."""
     return ImageEnhance.Brightness(photo).enhance(factor)
 
 
 def contrasted(photo: Picture, factor: float) -> Picture:
-    """Multiply the distance of every value from the mean by a factor."""
+    """Return the photo with the distance of every value from the mean multiplied by a factor."""
     return ImageEnhance.Contrast(photo).enhance(factor)
 
 

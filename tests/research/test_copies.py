@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from PIL import Image, ImageDraw  # noqa: E402
 
 from hamtarget.encoders import open_encoder  # noqa: E402
-from research.benchmarks.copies_recall import ALTERATIONS, HASHES, codes_of, measure, radius_at  # noqa: E402
+from research.benchmarks.copies_recall import HASHES, codes_of, measure, radius_at  # noqa: E402
+from research.datasets.altered_photos import ALTERATIONS  # noqa: E402
 from research.shipping.copies.alterations import Strength, alter  # noqa: E402
 from research.shipping.copies.network import CopyNetwork  # noqa: E402
 from research.shipping.copies.photos import pack_photos, photos_in, read_packs  # noqa: E402

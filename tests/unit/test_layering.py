@@ -33,6 +33,8 @@ MAY_IMPORT = {
     # Opens what was learned, if torch is there and nothing else can.
     "encoders.opening": GROUND | {"learn"},
     "search": GROUND | {"_native"},
+    # Scans on a device of torch: runs where the native core is not built.
+    "search.device": GROUND,
     # Plans by arithmetic alone: whoever plans need not have built the native core.
     "search.planning": GROUND - {"_native"},
     "evaluation": GROUND,
@@ -88,6 +90,8 @@ OUTSIDE = {
     "learn.losses": {"numpy", "torch"},
     "learn.losses.pair_kernel": {"torch", "triton"},
     "learn.networks": {"numpy", "safetensors", "timm", "torch", "torchvision"},
+    "search.device": {"numpy", "torch"},
+    "search.device.triton_scan": {"torch", "triton"},
     "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn", "uvloop"},
     "store.postgres": {"numpy", "psycopg"},
 }

@@ -219,6 +219,17 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delattr(hamtarget, "search")
     monkeypatch.delattr(hamtarget, "_native")
     monkeypatch.setitem(sys.modules, "hamtarget._native", None)
-    with pytest.raises(MissingExtraError, match="pip install"):
-        _ = importlib.import_module("hamtarget.search").MultiIndex
+    search = importlib.import_module("hamtarget.search")
+    for use in (
+        lambda: search.MultiIndex(64, 2),
+        lambda: search.FlatIndex(64),
+        lambda: search.FlatIndex.open("rows.index"),
+        lambda: search.Limits(rows=1),
+        lambda: search.FlatIndex(64, embeddings=search.Embeddings(3)),
+    ):
+        with pytest.raises(MissingExtraError, match="pip install"):
+            use()
+    index = search.FlatIndex(16, device="cpu")
+    index.add([7], np.zeros((1, 2), np.uint8))
+    assert [tuple(hit)[:2] for hit in index.search(np.ones(2, np.uint8), 3)] == [(7, 2)]
     assert importlib.import_module("hamtarget.search.planning").recommended_radius(10**6, 64) == 2
