@@ -10,6 +10,7 @@ Hits are compared with a scan by other means before anything is timed.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -23,14 +24,27 @@ from torch import Tensor
 
 from hamtarget import FlatIndex
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search.device import searching
-from hamtarget.search.device.triton_scan import Tiling, TritonScan
+from hamtarget.search.device import searching, triton_scan
+from hamtarget.search.device.triton_scan import Counting, Tiling, TritonScan
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 LENGTHS = (64, 256, 1024)
 N_BATCH = 1024
 # Within these, a query finds its own row and hardly any other.
 RADII = {64: 4, 256: 31, 1024: 100}
+# Tiles that --tune tries: rows, queries and bits of a tile, tiles of a program, warps, stages.
+_NARROW = [(128, 128, 16, 4, 3), (128, 128, 16, 8, 3), (256, 128, 8, 8, 3), (128, 256, 16, 8, 3),
+           (64, 128, 32, 4, 4), (128, 64, 32, 4, 4)]  # fmt: skip
+_WIDE = [(256, 128, 128, 1, 8, 3), (256, 128, 128, 1, 8, 2), (128, 256, 128, 1, 8, 2), (128, 128, 128, 1, 4, 3)]
+TRIED = {
+    64: [Tiling(rows, queries, 64, *rest) for rows, queries, *rest in _NARROW],
+    256: [
+        *(Tiling(rows, queries, 256, *rest) for rows, queries, *rest in _NARROW),
+        *(Tiling(*sizes) for sizes in _WIDE),
+    ],
+    1024: [Tiling(*sizes) for sizes in _WIDE],
+}
+COUNTINGS = [Counting(*each) for each in ((4096, 4, False), (4096, 4, True), (1024, 1, True), (2048, 1, True))]
 _REPEATS = 7
 _READ_BYTES = 8 << 30
 _MATRIX_SIDE = 8192
@@ -198,23 +212,10 @@ def measure_cpu(n_bits: int, n_rows: int, threads: int) -> dict[str, Any] | None
 def tune(out: Path) -> None:
     """Time tiles, scratches and the number of queries from which tensor cores are faster; print and write them."""
     rows: list[dict[str, Any]] = []
-    tilings = [
-        Tiling(*sizes)
-        for sizes in (
-            (128, 128, 256, 8, 8, 3),
-            (128, 128, 256, 8, 4, 3),
-            (128, 256, 256, 8, 8, 3),
-            (256, 128, 256, 8, 8, 3),
-            (64, 256, 256, 16, 4, 3),
-            (128, 128, 256, 32, 8, 4),
-            (128, 256, 128, 1, 8, 3),
-            (128, 128, 128, 1, 4, 4),
-            (128, 256, 64, 1, 8, 4),
-            (256, 128, 128, 1, 8, 3),
-        )
-    ]
+    counts: list[dict[str, Any]] = []
+    few: list[dict[str, Any]] = []
     for n_bits in LENGTHS:
-        words = random_words(4_000_000, n_bits, seed=1)
+        words = random_words(1 << 31 - int(n_bits).bit_length(), n_bits, seed=1)
         queries = torch.from_numpy(near_queries(words, N_BATCH, 1).view(np.int32)).cuda()
         scan = TritonScan(words.device)
 
@@ -224,25 +225,48 @@ def tune(out: Path) -> None:
             span = range(len(words))
             return seconds(lambda: scan.scan(words, asked, radii, None, span, searching._CAPACITY), 3)
 
-        for tiling, scratch in product(tilings, (1 << 24, 1 << 25, 1 << 27)):
-            if (tiling.bits < n_bits) != (tiling.tiles == 1) or (n_bits == 1024 and tiling.rows == 64):
-                continue
-            scan.tiling, scan.scratch_bytes = tiling, scratch
+        for tiling in TRIED[n_bits]:
+            most = min(most for most in triton_scan.TILINGS if n_bits <= most)
+            before, triton_scan.TILINGS[most] = triton_scan.TILINGS[most], tiling
             try:
                 pairs = len(words) * N_BATCH / took(N_BATCH)
             except Exception as error:  # A tile that needs more memory than there is.
                 print(n_bits, tiling, f"{type(error).__name__}: {str(error)[:100]}", flush=True)
+                triton_scan.TILINGS[most] = before
                 continue
-            rows.append({"n_bits": n_bits, "tiling": tiling._asdict(), "scratch": scratch, "comparisons": pairs})
-            print(n_bits, tuple(tiling), scratch >> 20, f"{pairs:.3g}", flush=True)
-        scan.tiling, scan.scratch_bytes = None, 1 << 25
-        for n_queries in (1, 4, 8, 16, 32, 64, 128):
+            best = max((row["comparisons"] for row in rows if row["most_bits"] == most), default=0.0)
+            if pairs < best:
+                triton_scan.TILINGS[most] = before
+            rows.append({"most_bits": most, "tiling": list(tiling), "comparisons": pairs})
+            print(n_bits, tuple(tiling), f"{pairs:.3g}", flush=True)
+        for scan.scratch_bytes in (1 << 25, 1 << 26, 1 << 27, 1 << 28):
+            print(
+                n_bits, "scratch", scan.scratch_bytes >> 20, f"{len(words) * N_BATCH / took(N_BATCH):.3g}", flush=True
+            )
+        scan.scratch_bytes = 1 << 27
+        for counting in COUNTINGS:
+            triton_scan.COUNTING = counting
+            times = [took(1), took(8)]
+            few.append({"n_bits": n_bits, "counting": list(counting), "seconds": times})
+            print(n_bits, tuple(counting), *(f"{1e6 * t:.0f} us" for t in times), flush=True)
+        for n_queries in (1, 16, 32, 64, 128, N_BATCH):
             times = []
             for scan.most_few in (n_queries, 0):
                 times.append(took(n_queries))
-            rows.append({"n_bits": n_bits, "queries": n_queries, "few_seconds": times[0], "many_seconds": times[1]})
+            counts.append({"n_bits": n_bits, "queries": n_queries, "counting": times[0], "multiplying": times[1]})
             print(n_bits, n_queries, *(f"{1e6 * t:.0f} us" for t in times), flush=True)
-    write_json(out, {"tuning": rows, "provenance": provenance(seed=1)})
+        write_json(out, {"tilings": rows, "kernels": counts, "few": few, "provenance": provenance(seed=1)})
+
+
+def use_tuning(path: Path) -> None:
+    """Take the fastest tiles of a file that `--tune` wrote."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for row in sorted(found["tilings"], key=lambda row: float(row["comparisons"])):
+        triton_scan.TILINGS[row["most_bits"]] = Tiling(*row["tiling"])
+    few = found["few"]
+    fastest = min(COUNTINGS, key=lambda each: sum(sum(row["seconds"]) for row in few if row["counting"] == [*each]))
+    triton_scan.COUNTING = fastest
+    print(triton_scan.TILINGS, triton_scan.COUNTING, flush=True)
 
 
 def main() -> None:
@@ -250,12 +274,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON file")
     parser.add_argument("--tune", action="store_true", help="time tiles instead")
+    parser.add_argument("--tuning", type=Path, help="take the fastest tiles of this file, which --tune wrote")
     parser.add_argument("--most-rows", type=int, default=max(SIZES), help="leave larger sizes out")
     parser.add_argument("--cpu-threads", type=int, default=0, help="also time the scan on so many threads of the CPU")
     asked = parser.parse_args()
     if asked.tune:
         tune(asked.out)
         return
+    if asked.tuning is not None:
+        use_tuning(asked.tuning)
     limits = machine_limits()
     print({name: f"{value:.3g}" for name, value in limits.items()}, flush=True)
     results: dict[str, Any] = {"limits": limits, "sizes": [], "cpu": []}

@@ -1,4 +1,4 @@
-"""What `FlatIndex` asks of a device: open it, hold rows on it, and answer requests."""
+"""The side of a device that `FlatIndex` sees: it is opened, holds rows, and answers requests."""
 
 from __future__ import annotations
 

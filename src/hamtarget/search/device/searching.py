@@ -23,8 +23,12 @@ _QUERIES_AT_A_TIME = 4096
 # Keys that a scan may write: 32 MB.
 _CAPACITY = 1 << 22
 # Distances that are computed to begin a search for the nearest rows with.
-_FIRST_CELLS = 1 << 22
+_FIRST_CELLS = 1 << 24
 _FIRST_ROWS = 4096
+_MOST_FIRST_ROWS = 1 << 16
+# In a batch, a span is at most so many times as long as all before it: more would find many rows that others replace.
+_GROWTH = 16
+_FEW_QUERIES = 32
 _LARGEST_KEY = torch.iinfo(torch.int64).max
 
 
@@ -123,10 +127,13 @@ class DeviceSearch:
 
     def _nearest(self, queries: Tensor, radius: int, k: int) -> Tensor:
         """Return the keys of the k nearest rows of each query within a radius, ascending."""
-        n_first = min(self._n_rows, max(_FIRST_CELLS // len(queries), _FIRST_ROWS, 4 * k))
+        n_first = min(_FIRST_CELLS // len(queries), _MOST_FIRST_ROWS)
+        n_first = min(self._n_rows, max(n_first, _FIRST_ROWS, 4 * k))
         best = self._first_nearest(queries, radius, k, n_first)
         done = n_first
         growth = max(1, _CAPACITY // (4 * k * len(queries)))
+        if len(queries) > _FEW_QUERIES:
+            growth = min(growth, _GROWTH)
         while done < self._n_rows:
             stop = min(self._n_rows, done + done * growth)
             # A later row loses against an earlier one at the same distance: its id is larger.

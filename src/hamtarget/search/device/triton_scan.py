@@ -23,10 +23,8 @@ from hamtarget.search.device.keys import QUERY_SHIFT, ROW_BITS
 _BITS_OF_WORD = 32
 # Keys that come with the count of hits in one transfer.
 _HEAD = 256
-# Words that a program of the kernel for few queries reads.
-_WORDS_OF_BLOCK = 4096
 _FEWEST_ROWS = 16
-_SPREAD_WORDS = 256
+_SPREAD_WORDS = 512
 # A distance that no row has: of queries that only fill up a tile.
 _NEVER = 1 << 30
 # Kernels that run in Python, to test them where there is no GPU.
@@ -44,10 +42,21 @@ class Tiling(NamedTuple):
     stages: int
 
 
-# Chosen by `python -m research.benchmarks.gpu_scan --tune` on an H200.
-_NARROW = Tiling(rows=128, queries=128, bits=256, tiles=8, warps=8, stages=3)
-_WIDE = Tiling(rows=128, queries=256, bits=128, tiles=1, warps=8, stages=3)
-_NARROW_BITS = 256
+class Counting(NamedTuple):
+    """Sizes of the kernel for few queries: words of a program, warps, and if it asks first whether there is a hit."""
+
+    words: int
+    warps: int
+    asks: bool
+
+
+COUNTING = Counting(words=1024, warps=1, asks=True)
+# By the most bits that each is for. Chosen by `python -m research.benchmarks.gpu_scan --tune` on an H200.
+TILINGS = {
+    64: Tiling(rows=128, queries=128, bits=64, tiles=16, warps=4, stages=3),
+    256: Tiling(rows=128, queries=128, bits=256, tiles=16, warps=8, stages=3),
+    4096: Tiling(rows=256, queries=128, bits=128, tiles=1, warps=8, stages=3),
+}
 
 
 class TritonScan:
@@ -56,15 +65,13 @@ class TritonScan:
     Attributes:
         most_few: queries up to which bits are counted.
         scratch_bytes: bytes of rows that are spread at a time.
-        tiling: sizes of tiles; None: by the number of bits.
     """
 
     def __init__(self, device: torch.device) -> None:
         """Scan on a device."""
         self._device = device
         self.most_few = 32
-        self.scratch_bytes = 1 << 25
-        self.tiling: Tiling | None = None
+        self.scratch_bytes = 1 << 27
 
     def scan(
         self, words: Tensor, queries: Tensor, radii: Tensor, allowed: Tensor | None, span: range, capacity: int
@@ -88,7 +95,7 @@ class TritonScan:
     ) -> None:
         n_words = words.shape[1]
         padded = triton.next_power_of_2(n_words)
-        rows = max(_FEWEST_ROWS, _WORDS_OF_BLOCK // padded)
+        rows = max(_FEWEST_ROWS, COUNTING.words // padded)
         _count_bits[(triton.cdiv(len(span), rows),)](
             words,
             queries,
@@ -103,17 +110,18 @@ class TritonScan:
             PADDED=padded,
             ROWS=rows,
             FILTERED=allowed is not None,
+            ASKS=COUNTING.asks,
             INTERPRETED=_INTERPRETED,
             QUERY_SHIFT=QUERY_SHIFT,
             ROW_BITS=ROW_BITS,
-            num_warps=4,
+            num_warps=COUNTING.warps,
         )
 
     def _scan_many(
         self, words: Tensor, queries: Tensor, radii: Tensor, allowed: Tensor | None, span: range, keys: Tensor
     ) -> None:
         n_bits = _BITS_OF_WORD * words.shape[1]
-        tiling = self.tiling or (_NARROW if n_bits <= _NARROW_BITS else _WIDE)
+        tiling = TILINGS[min(most for most in TILINGS if n_bits <= most)]
         bits = math.gcd(n_bits, tiling.bits)
         n_tiles = 1 if bits < n_bits else tiling.tiles
         n_query_tiles = triton.cdiv(len(queries), tiling.queries)
@@ -125,7 +133,8 @@ class TritonScan:
         least[: len(queries)] = torch.where(radii < 0, _NEVER, n_bits - 2 * radii)
         group = tiling.rows * n_tiles
         step = max(1, min(self.scratch_bytes // n_bits, len(span)) // group) * group
-        scratch = torch.zeros((step, n_bits), dtype=torch.int8, device=words.device)
+        # What lies behind the last row is read with its tile, and never a hit.
+        scratch = torch.empty((step, n_bits), dtype=torch.int8, device=words.device)
         for start in range(span.start, span.stop, step):
             n_rows = min(step, span.stop - start)
             _spread(words, start, n_rows, scratch)
@@ -156,7 +165,7 @@ def _spread(words: Tensor, first: int, n_rows: int, signs: Tensor) -> None:
     """Write the bits of some rows as +1 and -1 into the first rows of `signs`."""
     n_words = n_rows * words.shape[1]
     _spread_words[(triton.cdiv(n_words, _SPREAD_WORDS),)](
-        words, signs, first * words.shape[1], n_words, COUNT=_SPREAD_WORDS, num_warps=4
+        words, signs.view(torch.int32), first * words.shape[1], n_words, COUNT=_SPREAD_WORDS, num_warps=4
     )
 
 
@@ -188,6 +197,7 @@ def _count_bits(
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
     FILTERED: tl.constexpr,
+    ASKS: tl.constexpr,
     INTERPRETED: tl.constexpr,
     QUERY_SHIFT: tl.constexpr,
     ROW_BITS: tl.constexpr,
@@ -207,9 +217,18 @@ def _count_bits(
         asked = tl.load(queries + query * WORDS + columns, mask=is_word, other=0)
         distance = tl.sum(_ones(codes ^ asked[None, :], INTERPRETED), 1)
         is_hit = is_row & (distance <= tl.load(radii + query))
-        numbers = rows | (distance.to(tl.int64) << ROW_BITS) | (tl.zeros_like(rows) + query << QUERY_SHIFT)
-        slots = tl.atomic_add(keys + tl.zeros_like(rows), 1, mask=is_hit)
-        tl.store(keys + 1 + slots, numbers, mask=is_hit & (slots < capacity))
+        if ASKS:
+            if tl.max(is_hit.to(tl.int32)) > 0:
+                _write_counted(distance, is_hit, rows, query, keys, capacity, QUERY_SHIFT, ROW_BITS)
+        else:
+            _write_counted(distance, is_hit, rows, query, keys, capacity, QUERY_SHIFT, ROW_BITS)
+
+
+@triton.jit
+def _write_counted(distance, is_hit, rows, query, keys, capacity, QUERY_SHIFT: tl.constexpr, ROW_BITS: tl.constexpr):
+    numbers = rows | (distance.to(tl.int64) << ROW_BITS) | (tl.zeros_like(rows) + query << QUERY_SHIFT)
+    slots = tl.atomic_add(keys + tl.zeros_like(rows), 1, mask=is_hit)
+    tl.store(keys + 1 + slots, numbers, mask=is_hit & (slots < capacity))
 
 
 @triton.jit
@@ -217,9 +236,11 @@ def _spread_words(words, signs, first, n_words, COUNT: tl.constexpr):
     places = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
     is_word = places < n_words
     values = tl.load(words + first + places, mask=is_word, other=0)
-    shifts = tl.arange(0, 32)
-    bits = (values[:, None] >> shifts[None, :]) & 1
-    tl.store(signs + places[:, None] * 32 + shifts[None, :], (2 * bits - 1).to(tl.int8), mask=is_word[:, None])
+    fours = tl.arange(0, 8)
+    bits = (values[:, None] >> (4 * fours)[None, :]) & 0xF
+    # Four bits go into the lowest bits of four bytes; then 1 stays 1, and 0 becomes 255, which is -1.
+    bytes_of_bits = (bits * 0x00204081) & 0x01010101
+    tl.store(signs + places[:, None] * 8 + fours[None, :], ~(bytes_of_bits * 0xFE), mask=is_word[:, None])
 
 
 @triton.jit
@@ -248,17 +269,24 @@ def _multiply(
     wanted = tl.load(least + queries)
     bits = tl.arange(0, BLOCK_BITS)
     if BITS == BLOCK_BITS:
-        # The queries stay, rows pass by.
+        # The queries stay, rows pass by. Whether there is a hit is asked once for several tiles, since threads must
+        # wait for each other to know it.
         right = tl.load(asked + queries[None, :] * BITS + bits[:, None])
+        best = tl.full((ROWS, QUERIES), -BITS, dtype=tl.int32)
         for tile in range(TILES):
             rows = (group * TILES + tile) * ROWS + tl.arange(0, ROWS)
             left = tl.load(signs + rows[:, None] * BITS + bits[None, :])
-            products = tl.dot(left, right, out_dtype=tl.int32)
-            if tl.max(tl.max(products, 0) - wanted) >= 0:
-                _write_hits(
-                    products, wanted, rows, queries, allowed, keys, first, n_rows, capacity,
-                    BITS, FILTERED, QUERY_SHIFT, ROW_BITS,
-                )  # fmt: skip
+            best = tl.maximum(best, tl.dot(left, right, out_dtype=tl.int32))
+        if tl.max(tl.max(best, 0) - wanted) >= 0:
+            for tile in tl.range(TILES, num_stages=1):
+                rows = (group * TILES + tile) * ROWS + tl.arange(0, ROWS)
+                left = tl.load(signs + rows[:, None] * BITS + bits[None, :])
+                products = tl.dot(left, right, out_dtype=tl.int32)
+                if tl.max(tl.max(products, 0) - wanted) >= 0:
+                    _write_hits(
+                        products, wanted, rows, queries, allowed, keys, first, n_rows, capacity,
+                        BITS, FILTERED, QUERY_SHIFT, ROW_BITS,
+                    )  # fmt: skip
     else:
         rows = group * ROWS + tl.arange(0, ROWS)
         products = tl.zeros((ROWS, QUERIES), dtype=tl.int32)
