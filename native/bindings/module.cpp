@@ -291,6 +291,7 @@ NB_MODULE(_native, module) {
         .def(
             "ids", [](const MultiIndex& index) { return array_of(index.ids()); }, "Return all ids, ascending.")
         .def("compact", &MultiIndex::compact, nb::call_guard<nb::gil_scoped_release>())
+        .def("settle", &MultiIndex::settle, nb::call_guard<nb::gil_scoped_release>(), "Wait until no merge is due.")
         .def("search", &search_batch, "search"_a, "n_threads"_a,
              "Return offsets, ids, distances, embedding distances, and three costs for each query.")
         .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <span>
@@ -267,6 +268,23 @@ struct Hits {
         costs.append(other.costs);
     }
 
+    // Add hits of other rows, which are in order too: those of query i of `others` belong to query `queries[i]`.
+    // Numbers of queries ascend. Hits are not ranked by embedding.
+    void insert(const Hits& others, std::span<const std::uint32_t> queries) {
+        for (std::size_t i = 0; i < queries.size(); ++i)
+            for (std::size_t k = 0; k < 3; ++k) costs[3 * queries[i] + k] += others.costs[3 * i + k];
+        // From the last query on, hits move towards the end; the earliest stay where they are.
+        std::size_t shift = others.ids.size(), i = queries.size();
+        ids.extend(shift);
+        distances.extend(shift);
+        for (std::size_t q = offsets.size() - 1; q-- > 0 && shift > 0;) {
+            const Range own = range(q), others_own = i > 0 && queries[i - 1] == q ? others.range(--i) : Range{0, 0};
+            offsets[q + 1] += static_cast<std::int64_t>(shift);
+            insert_query(own, others, others_own, own.stop + shift);
+            shift -= others_own.stop - others_own.start;
+        }
+    }
+
     // Make room for as many hits a query as there were so far: growing again and again would touch memory twice. Stop
     // at 320 MB, because the first queries may be unlike the others.
     void expect(std::size_t queries_done, std::size_t queries_left) {
@@ -280,6 +298,38 @@ struct Hits {
         offsets.push(static_cast<std::int64_t>(ids.size()));
         std::int64_t* numbers = costs.extend(3);
         numbers[0] = cost.buckets, numbers[1] = cost.candidates, numbers[2] = cost.comparisons;
+    }
+
+  private:
+    struct Range {
+        std::size_t start, stop;
+    };
+
+    Range range(std::size_t q) const {
+        return {static_cast<std::size_t>(offsets[q]), static_cast<std::size_t>(offsets[q + 1])};
+    }
+
+    // Merge the hits of one query backwards, so that they end at `to`.
+    void insert_query(Range own, const Hits& others, Range theirs, std::size_t to) {
+        while (theirs.stop > theirs.start) {
+            const std::size_t last = theirs.stop - 1;
+            const auto is_after = [&](std::size_t hit) {
+                if (distances[hit] != others.distances[last]) return distances[hit] > others.distances[last];
+                return ids[hit] > others.ids[last];
+            };
+            --to;
+            if (own.stop > own.start && is_after(own.stop - 1)) {
+                --own.stop;
+                ids[to] = ids[own.stop], distances[to] = distances[own.stop];
+            } else {
+                --theirs.stop;
+                ids[to] = others.ids[last], distances[to] = others.distances[last];
+            }
+        }
+        const std::size_t count = own.stop - own.start;
+        if (count == 0 || to == own.stop) return;
+        std::memmove(ids.data() + to - count, ids.data() + own.start, count * sizeof ids[0]);
+        std::memmove(distances.data() + to - count, distances.data() + own.start, count * sizeof distances[0]);
     }
 };
 

@@ -1,6 +1,9 @@
 #include "manifest.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
+#include <utility>
 
 #include "errors.hpp"
 #include "segment_builder.hpp"
@@ -48,6 +51,16 @@ class GatheredRows {
     Array<std::uint8_t> embeddings_;
 };
 
+// Call found(row) for each row that is deleted now and was not before.
+template <class Found>
+void each_newly_deleted(const Part& before, const Part& now, Found found) {
+    if (now.deleted == before.deleted) return;
+    for (std::size_t word = 0; word < now.deleted->size(); ++word) {
+        std::uint64_t bits = (*now.deleted)[word] & ~(before.deleted ? (*before.deleted)[word] : 0);
+        for (; bits; bits &= bits - 1) found(row_number(64 * word + static_cast<std::size_t>(std::countr_zero(bits))));
+    }
+}
+
 }  // namespace
 
 Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std::uint32_t>& order) {
@@ -63,6 +76,29 @@ Part merged_part(const Layout& layout, const std::vector<Part>& parts, const Row
     for (const Part& part : parts) gathered.append(part);
     gathered.append(more);
     return new_part(layout, gathered.view(), id_order(gathered.view().ids, n_rows));
+}
+
+void put_in_place(Manifest& manifest, const std::vector<Part>& sources, Part merged) {
+    const auto is_first = [&](const Part& part) { return part.segment == sources[0].segment; };
+    const auto first = std::find_if(manifest.parts.begin(), manifest.parts.end(), is_first);
+    const Segment& segment = *merged.segment;
+    auto deleted = std::make_shared<std::vector<std::uint64_t>>((segment.n_rows + 63) / 64);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        std::size_t at = 0;
+        each_newly_deleted(sources[i], first[static_cast<std::ptrdiff_t>(i)], [&](RowNumber row) {
+            const Id id = sources[i].segment->ids[row];
+            at = lower_row(segment, id, at);
+            if (at == segment.n_rows || segment.ids[row_number(at)] != id) return;
+            std::uint64_t& word = (*deleted)[at / 64];
+            const std::uint64_t bit = std::uint64_t{1} << at % 64;
+            // Ids of a damaged file may name a row twice.
+            merged.n_deleted += (word & bit) == 0;
+            word |= bit;
+        });
+    }
+    if (merged.n_deleted) merged.deleted = std::move(deleted);
+    const auto rest = manifest.parts.erase(first, first + static_cast<std::ptrdiff_t>(sources.size()));
+    if (merged.n_live()) manifest.parts.insert(rest, std::move(merged));
 }
 
 }  // namespace hamtarget

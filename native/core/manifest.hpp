@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "segment.hpp"
+#include "young_filter.hpp"
 
 namespace hamtarget {
 
@@ -36,6 +37,8 @@ struct Part {
 
 struct Manifest {
     std::vector<Part> parts;  // the delta, if there is one, comes last
+    // Has every row of the parts after the first. Null: every query looks into them.
+    std::shared_ptr<YoungFilter> young;
 
     // Count the rows that are read, deleted ones included.
     std::size_t n_rows() const {
@@ -51,7 +54,7 @@ struct Manifest {
     std::size_t memory() const {
         std::size_t sum = 0;
         for (const Part& part : parts) sum += part.segment->memory() + (part.deleted ? part.deleted->size() * 8 : 0);
-        return sum;
+        return sum + (young ? young->memory() : 0);
     }
     bool is_verified() const {
         for (const Part& part : parts)
@@ -68,5 +71,9 @@ Part new_part(const Layout& layout, const RowsView& rows, const std::vector<std:
 
 // Build one part of all live rows of these parts, and of more rows.
 Part merged_part(const Layout& layout, const std::vector<Part>& parts, const RowsView& more = {});
+
+// Put `merged` in the place of the parts that it was made of, which are in the manifest one after another. Rows of them
+// that have been deleted since are deleted in it.
+void put_in_place(Manifest& manifest, const std::vector<Part>& sources, Part merged);
 
 }  // namespace hamtarget

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -46,9 +48,6 @@ class IdList {
 };
 
 namespace {
-
-// A segment is merged with those that follow unless it is this many times larger.
-constexpr std::size_t kMergeRatio = 3;
 
 // Call found(place in the list, row) for each live row of the part whose id is in the list.
 template <class Found>
@@ -95,42 +94,48 @@ std::size_t words_for(const Part& part) {
 
 }  // namespace
 
-MultiIndex::MultiIndex(Layout layout, std::size_t radius, EmbeddingKind embedding, const CodeKernel& kernel)
+MultiIndex::MultiIndex(Layout layout, std::size_t radius, EmbeddingKind embedding, const CodeKernel& kernel,
+                       MergePolicy policy)
     : layout_(layout),
       radius_(radius),
       embedding_(embedding),
       kernel_(&kernel),
+      policy_(policy),
       manifest_(std::make_shared<const Manifest>()) {
     layout_.embedding_bytes = embedding.row_bytes();
 }
 
 void MultiIndex::add(const RowsView& rows) {
-    const std::lock_guard writing(write_mutex_);
+    const Writing writing = start_writing();
     const IdList list(rows.ids, rows.codes.n_rows);
     Manifest next = *manifest();
     refuse_present(next, list);
     append(next, rows, list);
     publish(std::move(next));
+    start_merging();
 }
 
 void MultiIndex::erase(const Id* ids, std::size_t count) {
-    const std::lock_guard writing(write_mutex_);
+    const Writing writing = start_writing();
     Manifest next = *manifest();
     erase_from(next, IdList(ids, count));
     publish(std::move(next));
+    start_merging();
 }
 
 void MultiIndex::replace(const RowsView& rows) {
-    const std::lock_guard writing(write_mutex_);
+    const Writing writing = start_writing();
     const IdList list(rows.ids, rows.codes.n_rows);
     Manifest next = *manifest();
     erase_from(next, list);
     append(next, rows, list);
     publish(std::move(next));
+    start_merging();
 }
 
 void MultiIndex::compact() {
-    const std::lock_guard writing(write_mutex_);
+    Writing writing(write_mutex_);
+    wait_for_thread(writing);
     const auto now = manifest();
     if (now->parts.size() == 1 && !now->parts[0].delta && now->parts[0].n_deleted == 0) return;
     Manifest next;
@@ -138,8 +143,14 @@ void MultiIndex::compact() {
     publish(std::move(next));
 }
 
+void MultiIndex::settle() {
+    Writing writing(write_mutex_);
+    wait_for_thread(writing);
+}
+
 void MultiIndex::reset(Manifest manifest) {
-    const std::lock_guard writing(write_mutex_);
+    Writing writing(write_mutex_);
+    wait_for_thread(writing);
     publish(std::move(manifest));
 }
 
@@ -208,16 +219,19 @@ void MultiIndex::erase_from(Manifest& manifest, const IdList& list) const {
     drop_deleted(manifest);
 }
 
-// Rebuild a segment of which more than half is deleted: then deleting costs constant time a row.
+// Rebuild a small segment of which more than half is deleted: then deleting costs constant time a row. Large ones are left
+// to the thread.
 void MultiIndex::drop_deleted(Manifest& manifest) const {
-    std::erase_if(manifest.parts, [](const Part& part) { return part.n_live() == 0; });
+    std::erase_if(manifest.parts, [&](const Part& part) { return part.n_live() == 0 && !is_merging(part); });
     for (Part& part : manifest.parts)
-        if (!part.delta && part.n_deleted > part.n_live()) part = merged_part(layout_, {part});
+        if (!part.delta && part.n_deleted > part.n_live() && part.n_live() <= policy_.writer_rows && !is_merging(part))
+            part = merged_part(layout_, {part});
 }
 
 void MultiIndex::append(Manifest& manifest, const RowsView& rows, const IdList& list) const {
     const std::size_t count = rows.codes.n_rows;
     if (count == 0) return;
+    if (manifest.young) manifest.young->add(rows.codes);
     std::vector<Part>& parts = manifest.parts;
     const bool has_delta = !parts.empty() && parts.back().delta;
     const std::size_t used = has_delta ? parts.back().n_rows : 0;
@@ -226,9 +240,14 @@ void MultiIndex::append(Manifest& manifest, const RowsView& rows, const IdList& 
         write_delta(parts.back(), rows);
         return;
     }
+    const std::size_t first = first_free(manifest);
     std::vector<Part> merged;
     std::size_t total = count;
-    while (!parts.empty() && (parts.back().delta || parts.back().n_live() < kMergeRatio * total)) {
+    const auto takes = [&](const Part& part) {
+        const std::size_t live = part.n_live();
+        return part.delta || (live < kMergeRatio * total && live + total <= policy_.writer_rows);
+    };
+    while (parts.size() > first && takes(parts.back())) {
         total += parts.back().n_live();
         merged.insert(merged.begin(), std::move(parts.back()));
         parts.pop_back();
@@ -258,9 +277,122 @@ void MultiIndex::write_delta(Part& part, const RowsView& rows) const {
 }
 
 void MultiIndex::publish(Manifest next) {
+    renew_filter(next);
     auto shared = std::make_shared<const Manifest>(std::move(next));
     const std::lock_guard lock(manifest_mutex_);
     manifest_.swap(shared);
+}
+
+// Make a filter for the young parts where there is none, or where it is full.
+void MultiIndex::renew_filter(Manifest& manifest) const {
+    const auto& parts = manifest.parts;
+    if (parts.size() < 2 || parts[0].segment->tables.empty()) {
+        manifest.young.reset();
+        return;
+    }
+    if (manifest.young && !manifest.young->is_full()) return;
+    const std::size_t young = manifest.n_rows() - parts[0].n_rows;
+    // Twice as many as are merged into the first part: more come while that merge goes on.
+    const std::size_t capacity = std::max(2 * (parts[0].n_rows / policy_.young_share + kMinTableRows), 2 * young);
+    manifest.young = YoungFilter::make(layout_.n_bytes, radius_, capacity);
+    if (!manifest.young) return;
+    for (std::size_t p = 1; p < parts.size(); ++p)
+        manifest.young->add({parts[p].segment->codes.data(), parts[p].n_rows, layout_.n_bytes});
+}
+
+MultiIndex::Writing MultiIndex::start_writing() {
+    Writing writing(write_mutex_);
+    if (manifest()->parts.size() >= policy_.most_parts) {
+        wait_for_thread(writing);
+        // The thread had no memory, or could not be started.
+        if (const auto now = manifest(); now->parts.size() >= policy_.most_parts) {
+            Manifest next;
+            next.parts.push_back(merged_part(layout_, now->parts));
+            publish(std::move(next));
+        }
+    }
+    return writing;
+}
+
+void MultiIndex::wait_for_thread(Writing& writing) {
+    if (background_.was_left_behind()) merging_.clear();
+    merged_.wait(writing, [&] { return merging_.empty(); });
+}
+
+bool MultiIndex::is_merging(const Part& part) const {
+    return std::any_of(merging_.begin(), merging_.end(), [&](const Part& one) { return one.segment == part.segment; });
+}
+
+std::size_t MultiIndex::first_free(const Manifest& manifest) const {
+    std::size_t first = 0;
+    for (std::size_t p = 0; p < manifest.parts.size(); ++p)
+        if (is_merging(manifest.parts[p])) first = p + 1;
+    return first;
+}
+
+void MultiIndex::start_merging() noexcept {
+    if (background_.was_left_behind()) merging_.clear();
+    if (!merging_.empty()) return;
+    try {
+        std::vector<Part> parts = choose_merge();
+        if (parts.empty()) return;
+        const auto work = [this, layout = layout_, parts = std::move(parts)](const Background::Life& life) mutable {
+            merge_all(this, life, layout, std::move(parts));
+        };
+        if (background_.start(work)) return;
+    } catch (const std::bad_alloc&) {
+    }
+    merging_.clear();
+}
+
+std::vector<Part> MultiIndex::choose_merge() {
+    merging_.clear();
+    const auto now = manifest();
+    const PartRange due = due_merge(*now, policy_);
+    if (due.empty() || now->n_rows() < retry_rows_) return {};
+    const auto begin = now->parts.begin();
+    merging_.assign(begin + static_cast<std::ptrdiff_t>(due.first), begin + static_cast<std::ptrdiff_t>(due.last));
+    return merging_;
+}
+
+std::vector<Part> MultiIndex::take_merged(std::optional<Part> merged) noexcept {
+    try {
+        if (merged) {
+            Manifest next = *manifest();
+            if (next.parts[0].segment == merging_[0].segment) next.young.reset();
+            put_in_place(next, merging_, std::move(*merged));
+            publish(std::move(next));
+            retry_rows_ = 0;
+            std::vector<Part> parts = choose_merge();
+            if (parts.empty()) merged_.notify_all();
+            return parts;
+        }
+    } catch (const std::bad_alloc&) {
+    }
+    // The parts stay as they are, and searches are slower. More rows may need as much memory: wait for a few.
+    retry_rows_ = manifest()->n_rows() / 16 * 17 + kMinTableRows;
+    merging_.clear();
+    merged_.notify_all();
+    return {};
+}
+
+void MultiIndex::merge_all(MultiIndex* index, const Background::Life& life, Layout layout, std::vector<Part> parts) {
+    while (!parts.empty()) {
+        std::optional<Part> merged;
+        try {
+            merged = merged_part(layout, parts);
+        } catch (const std::exception&) {
+            // There is no memory, or there are too many rows for one part.
+        }
+        std::vector<Part> following;
+        {
+            const Background::Publishing publishing(life, [&]() -> std::mutex& { return index->write_mutex_; });
+            if (!publishing) return;
+            following = index->take_merged(std::move(merged));
+        }
+        // Only now are the old parts freed, which takes long: nobody waits for it.
+        parts = std::move(following);
+    }
 }
 
 }  // namespace hamtarget

@@ -1,19 +1,23 @@
 // An index that changes: one writer at a time adds and deletes rows while others search.
 //
-// New rows go to a delta, which is scanned. A full delta becomes a segment with tables. Segments are merged so that
-// each is several times larger than the next: there are a few segments, and each row is rebuilt a few times. A writer
-// never changes what a published manifest holds; a search holds on to the manifest it began with.
+// New rows go to a delta, which is scanned. A full delta becomes a segment with tables. Segments are merged: small ones by
+// the writer, large ones by a thread, while the writer goes on (merge_policy.hpp). Nobody changes what a published
+// manifest holds; a search holds on to the manifest it began with.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "../kernels/code_kernel.hpp"
+#include "background.hpp"
 #include "embedding.hpp"
 #include "manifest.hpp"
+#include "merge_policy.hpp"
 
 namespace hamtarget {
 
@@ -21,7 +25,8 @@ class IdList;
 
 class MultiIndex {
   public:
-    MultiIndex(Layout layout, std::size_t radius, EmbeddingKind embedding, const CodeKernel& kernel);
+    MultiIndex(Layout layout, std::size_t radius, EmbeddingKind embedding, const CodeKernel& kernel,
+               MergePolicy policy = {});
 
     const Layout& layout() const { return layout_; }
     // Return the radius of searches that name none.
@@ -42,6 +47,8 @@ class MultiIndex {
     void replace(const RowsView& rows);
     // Put everything into one segment, without the deleted rows.
     void compact();
+    // Wait until no merge is due. What searches find stays the same.
+    void settle();
     // Put a manifest in the place of everything that is there.
     void reset(Manifest manifest);
 
@@ -52,20 +59,47 @@ class MultiIndex {
     std::vector<Id> ids() const;
 
   private:
+    // All of these but `merge_all` are for whoever holds write_mutex_.
+    using Writing = std::unique_lock<std::mutex>;
+
+    // Begin a change: wait for room if parts are very many.
+    Writing start_writing();
+    // Wait for the thread that merges.
+    void wait_for_thread(Writing& writing);
     void erase_from(Manifest& manifest, const IdList& list) const;
     void drop_deleted(Manifest& manifest) const;
     void append(Manifest& manifest, const RowsView& rows, const IdList& list) const;
     Part new_delta() const;
     void write_delta(Part& part, const RowsView& rows) const;
     void publish(Manifest next);
+    void renew_filter(Manifest& manifest) const;
+
+    bool is_merging(const Part& part) const;
+    // Return the first part after those that the thread merges.
+    std::size_t first_free(const Manifest& manifest) const;
+    // Start the thread if a merge is due. A change has been published before, so this throws nothing.
+    void start_merging() noexcept;
+    // Return what should be merged now, and remember it in merging_.
+    std::vector<Part> choose_merge();
+    // Publish what the thread has made of merging_ (null: there was no memory), and return what it should merge next.
+    std::vector<Part> take_merged(std::optional<Part> merged) noexcept;
+    // Merge until nothing is due. This is what the thread does.
+    static void merge_all(MultiIndex* index, const Background::Life& life, Layout layout, std::vector<Part> parts);
 
     Layout layout_;
     std::size_t radius_;
     EmbeddingKind embedding_;
     const CodeKernel* kernel_;
+    MergePolicy policy_;
     std::mutex write_mutex_;
     mutable std::mutex manifest_mutex_;
     std::shared_ptr<const Manifest> manifest_;
+
+    std::vector<Part> merging_;  // what the thread merges; empty: there is no thread
+    std::condition_variable merged_;
+    // After a merge that failed for want of memory: try again when there are so many rows.
+    std::size_t retry_rows_ = 0;
+    Background background_;  // destroyed first: its thread uses all the others
 };
 
 }  // namespace hamtarget

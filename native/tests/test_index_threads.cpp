@@ -24,8 +24,11 @@ Request request_for(const std::vector<std::uint8_t>& query) {
     return request;
 }
 
-MultiIndex& fresh(std::unique_ptr<MultiIndex>& index) {
-    index = std::make_unique<MultiIndex>(Layout{kBytes, 3, 0}, 2, EmbeddingKind{}, best_kernel());
+// All merges are left to the thread of the index.
+constexpr MergePolicy kEager = {.writer_rows = 0, .young_share = 4, .most_parts = 8};
+
+MultiIndex& fresh(std::unique_ptr<MultiIndex>& index, const MergePolicy& policy) {
+    index = std::make_unique<MultiIndex>(Layout{kBytes, 3, 0}, 2, EmbeddingKind{}, best_kernel(), policy);
     return *index;
 }
 
@@ -47,9 +50,9 @@ void at_once(Write write, Read read) {
 }
 
 // `replace` of all rows at once, in a delta and in segments: the codes of one version, never of two.
-void replacing(std::size_t n_rows, int n_versions) {
+void replacing(std::size_t n_rows, int n_versions, const MergePolicy& policy) {
     std::unique_ptr<MultiIndex> owner;
-    MultiIndex& index = fresh(owner);
+    MultiIndex& index = fresh(owner, policy);
     Rows rows;
     rows.n_bytes = kBytes;
     const std::vector<std::uint8_t> zeros_code(kBytes);
@@ -76,9 +79,9 @@ void replacing(std::size_t n_rows, int n_versions) {
 }
 
 // One row at a time, so that rows arrive in a delta that is being searched: what was added stays, in order.
-void growing_and_shrinking(std::size_t n_rows) {
+void growing_and_shrinking(std::size_t n_rows, const MergePolicy& policy) {
     std::unique_ptr<MultiIndex> owner;
-    MultiIndex& index = fresh(owner);
+    MultiIndex& index = fresh(owner, policy);
     const std::vector<std::uint8_t> code(kBytes, 0x5A);
     std::atomic<std::int64_t> added = 0, erased = 0;
     const auto check = [&] {
@@ -117,9 +120,9 @@ void growing_and_shrinking(std::size_t n_rows) {
 }
 
 // Saving, reading and searching in several threads while rows come in.
-void saving(int n_batches) {
+void saving(int n_batches, const MergePolicy& policy) {
     std::unique_ptr<MultiIndex> owner;
-    MultiIndex& index = fresh(owner);
+    MultiIndex& index = fresh(owner, policy);
     const Folder folder;
     const std::vector<std::uint8_t> code(kBytes, 0x5A);
     constexpr std::size_t kBatch = 400;
@@ -148,9 +151,11 @@ void saving(int n_batches) {
 }  // namespace
 
 int main() {
-    replacing(100, 400);
-    replacing(3000, 60);
-    growing_and_shrinking(6000);
-    saving(30);
+    for (const MergePolicy& policy : {MergePolicy{}, kEager}) {
+        replacing(100, 400, policy);
+        replacing(3000, 60, policy);
+        growing_and_shrinking(6000, policy);
+        saving(30, policy);
+    }
     std::puts("index_threads: ok");
 }

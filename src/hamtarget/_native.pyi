@@ -108,6 +108,9 @@ class MultiIndex:
         """Return all ids, ascending."""
 
     def compact(self) -> None: ...
+    def settle(self) -> None:
+        """Wait until no merge is due."""
+
     def search(
         self, search: Search, n_threads: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:

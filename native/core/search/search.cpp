@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -71,6 +73,40 @@ void search_manifest(const MultiIndex& index, const Manifest& manifest, const Re
     const StepCosts costs(index.layout(), manifest, request.radius);
     const auto make = [&] { return std::make_unique<Searcher>(index, manifest, request, costs); };
     search_by(make, request, first, n_threads, hits);
+}
+
+// Tell whether the large first part is searched alone, and the others after it. Most queries find nothing in those, and a
+// search of one part is faster than one of several.
+bool splits(const MultiIndex& index, const Manifest& manifest, const Request& request) {
+    return manifest.parts.size() > 1 && !manifest.parts[0].segment->tables.empty() &&
+           manifest.parts[0].n_rows > manifest.n_rows() / 2 && request.limit == kNoLimit && !request.rerank &&
+           !probes(index, manifest, request);
+}
+
+void search_split(const MultiIndex& index, const Manifest& manifest, const Request& request, std::size_t n_threads,
+                  Hits& hits) {
+    Manifest large, young;
+    large.parts.assign(manifest.parts.begin(), manifest.parts.begin() + 1);
+    young.parts.assign(manifest.parts.begin() + 1, manifest.parts.end());
+    search_manifest(index, large, request, 0, n_threads, hits);
+
+    const std::size_t n_queries = request.queries.n_rows, n_bytes = request.queries.n_bytes;
+    std::vector<std::uint32_t> selected;
+    if (manifest.young && manifest.young->serves(request.radius)) {
+        manifest.young->select(request.queries, selected);
+    } else {
+        selected.resize(n_queries);
+        std::iota(selected.begin(), selected.end(), 0u);
+    }
+    if (selected.empty()) return;
+    std::vector<std::uint8_t> codes(selected.size() * n_bytes);
+    for (std::size_t i = 0; i < selected.size(); ++i)
+        std::memcpy(codes.data() + i * n_bytes, request.queries.row(selected[i]), n_bytes);
+    Request rest = request;
+    rest.queries = {codes.data(), selected.size(), n_bytes};
+    Hits others;
+    search_manifest(index, young, rest, 0, n_threads, others);
+    hits.insert(others, selected);
 }
 
 // A search with a filter. It costs about as much as one without: what the filter refuses is marked, or left out.
@@ -156,7 +192,10 @@ Hits search(const MultiIndex& index, const Request& request, std::size_t n_threa
     if (request.limits) request.limits->check();
     if (request.filter) return FilteredSearch(index, *manifest, request, n_threads).run();
     Hits hits;
-    search_manifest(index, *manifest, request, 0, n_threads, hits);
+    if (splits(index, *manifest, request))
+        search_split(index, *manifest, request, n_threads, hits);
+    else
+        search_manifest(index, *manifest, request, 0, n_threads, hits);
     return hits;
 }
 

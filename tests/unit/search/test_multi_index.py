@@ -257,6 +257,7 @@ def test_many_small_adds_leave_few_parts() -> None:
     index = MultiIndex(64, 2)
     for start in range(0, len(codes), 100):
         index.add(np.arange(start, start + 100), codes[start : start + 100])
+    index._core.settle()
     assert index._core.n_parts <= 6
     together, _ = many(1)
     together.delete([0])

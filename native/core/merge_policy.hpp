@@ -1,0 +1,49 @@
+// When parts are merged, and by whom.
+//
+// The first part is the large one. What came after it is young: a search of the large part alone is fast, so young
+// rows are merged into it once there are a few for every hundred. Among themselves young parts are merged so that each
+// is several times larger than the next. A writer does small merges itself, and leaves the others to a thread.
+#pragma once
+
+#include <cstddef>
+
+#include "manifest.hpp"
+
+namespace hamtarget {
+
+struct MergePolicy {
+    std::size_t writer_rows = 16'384;  // most rows that a writer merges: it takes a few milliseconds
+    std::size_t young_share = 32;      // young rows are merged into the first part when they are one of so many
+    std::size_t most_parts = 128;      // with more, writers wait for the thread
+};
+
+// A part is merged with those that follow unless it is this many times larger.
+inline constexpr std::size_t kMergeRatio = 3;
+
+// Some parts of a manifest, one after another.
+struct PartRange {
+    std::size_t first = 0, last = 0;
+
+    bool empty() const { return first == last; }
+};
+
+// Return the parts that a thread should merge now: none of them is a delta.
+inline PartRange due_merge(const Manifest& manifest, const MergePolicy& policy) {
+    const auto& parts = manifest.parts;
+    std::size_t count = parts.size();
+    if (count && parts[count - 1].delta) --count;
+    if (count == 0) return {};
+    // Without its deleted rows, a part would be less than half as large.
+    const auto is_sparse = [&](std::size_t p) { return parts[p].n_deleted > parts[p].n_live(); };
+    std::size_t young = 0;
+    for (std::size_t p = 1; p < count; ++p) young += parts[p].n_live();
+    if (is_sparse(0) || (count > 1 && young * policy.young_share >= parts[0].n_live())) return {0, count};
+    for (std::size_t p = 1; p < count; ++p) {
+        young -= parts[p].n_live();
+        if (p + 1 < count && parts[p].n_live() < kMergeRatio * young) return {p, count};
+        if (is_sparse(p)) return {p, p + 1};
+    }
+    return {};
+}
+
+}  // namespace hamtarget
