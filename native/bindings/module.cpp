@@ -235,8 +235,13 @@ NB_MODULE(_native, module) {
         .def("cancel", &Limits::cancel)
         .def("check", &Limits::check)
         .def(
-            "without_hits", [](Limits& limits) { return std::make_unique<Limits>(&limits); }, nb::keep_alive<0, 1>(),
+            "without_hits",
+            [](Limits& limits, std::optional<std::uint64_t> hits) {
+                return std::make_unique<Limits>(&limits, hits.value_or(Limits::kUnlimited));
+            },
+            "hits"_a = nb::none(), nb::keep_alive<0, 1>(),
             "Return the same limits but for hits: for searches whose hits are not those of the request.")
+        .def("give_back_rows", &Limits::give_back_rows, "Forget the rows taken by a search that is done again.")
         .def("take", &Limits::take, nb::kw_only(), "rows"_a = 0, "hits"_a = 0, "bytes"_a = 0)
         .def_prop_ro("seconds_left", &Limits::seconds_left)
         .def_prop_ro("is_cancelled", &Limits::is_cancelled);

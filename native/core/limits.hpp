@@ -34,8 +34,10 @@ class Limits {
           hits_{"hits", "hits", hits},
           bytes_{"bytes", "bytes to read", bytes} {}
 
-    // The same limits, which must outlive these, but for hits: for searches whose hits are not those of the request.
-    explicit Limits(Limits* all_but_hits) : Limits(kForever, kUnlimited, kUnlimited, kUnlimited) {
+    // The same limits, which must outlive these, but for hits: for searches whose hits are not those of the request, or
+    // that are done again with fewer queries if they find more than `hits`.
+    explicit Limits(Limits* all_but_hits, std::uint64_t hits = kUnlimited)
+        : Limits(kForever, kUnlimited, hits, kUnlimited) {
         all_but_hits_ = all_but_hits;
     }
 
@@ -64,18 +66,21 @@ class Limits {
 
     // Count what was, or is about to be, read or found. Throw LimitReached if it is more than allowed.
     void take(std::uint64_t rows, std::uint64_t hits, std::uint64_t bytes = 0) {
-        if (all_but_hits_) return all_but_hits_->take(rows, 0, bytes);
         rows_.take(rows);
+        // All else first: it may stop the work for good.
+        if (all_but_hits_) all_but_hits_->take(rows, 0, bytes);
         hits_.take(hits);
         bytes_.take(bytes);
     }
 
     // Forget what a search has taken whose hits are thrown away: it is done again.
     void give_back(std::uint64_t rows, std::uint64_t hits) {
-        if (all_but_hits_) return all_but_hits_->give_back(rows, 0);
+        if (all_but_hits_) all_but_hits_->give_back(rows, 0);
         rows_.taken.fetch_sub(rows);
         hits_.taken.fetch_sub(hits);
     }
+    // Forget all rows that were taken.
+    void give_back_rows() { give_back(rows_.taken.load(), 0); }
 
   private:
     using Clock = std::chrono::steady_clock;

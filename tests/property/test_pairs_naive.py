@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamtarget.codes import distances
-from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.search import FlatIndex, MultiIndex, pairs_within
+from hamtarget.errors import DtypeError, InputError, LimitError, ShapeError
+from hamtarget.search import FlatIndex, Limits, MultiIndex, pairs, pairs_within
 
 
 def naive(codes, radius):
@@ -60,6 +60,47 @@ def test_many_rows_with_tables_and_ids():
     for block in pairs_within(codes, 2):
         assert (block.a < block.b).all()
         assert (np.diff(block.a) >= 0).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_is_bounded_by_pairs_where_codes_repeat(monkeypatch, threads):
+    monkeypatch.setattr(pairs, "_MOST_HITS", 1000)
+    monkeypatch.setattr(pairs, "_EXPECTED_HITS", 500)
+    random = np.random.default_rng(1)
+    codes = random.integers(0, 256, (3000, 8), dtype=np.uint8)
+    # Crowds of 400 and of 1,500 copies, which come at once: before, in and after a block of single codes.
+    codes[100:500] = codes[0]
+    codes[1000:2500] = codes[1]
+    held = []
+    find_batch = MultiIndex.find_batch
+
+    def measured(self, request, **options):
+        hits = find_batch(self, request, **options)
+        held.append((len(request.codes), len(hits.rows)))
+        return hits
+
+    monkeypatch.setattr(MultiIndex, "find_batch", measured)
+    limits = Limits(seconds=60)
+    blocks = list(pairs_within(codes, 2, threads=threads, limits=limits))
+    assert listed(blocks) == naive(codes, 2)
+    assert max(len(block.a) for block in blocks) <= 1000
+    assert all(n_hits <= 1000 for n_queries, n_hits in held if n_queries > 1)
+    assert sum(n_queries for n_queries, _ in held) == len(codes)
+
+
+def test_a_block_that_is_searched_again_counts_once(monkeypatch):
+    codes = np.repeat(np.random.default_rng(2).integers(0, 256, (30, 8), dtype=np.uint8), 100, axis=0)
+    n_hits = 30 * 100 * 100
+    wanted = Limits(hits=n_hits, rows=10 * n_hits)
+    expected = listed(pairs_within(codes, 2, limits=wanted))
+    monkeypatch.setattr(pairs, "_MOST_HITS", 1000)
+    monkeypatch.setattr(pairs, "_EXPECTED_HITS", 500)
+    assert listed(pairs_within(codes, 2, limits=Limits(hits=n_hits, rows=10 * n_hits))) == expected
+    with pytest.raises(LimitError, match="hits") as raised:
+        listed(pairs_within(codes, 2, limits=Limits(hits=n_hits - 1)))
+    assert raised.value.limit == "hits"
+    with pytest.raises(LimitError, match="rows"):
+        listed(pairs_within(codes, 2, limits=Limits(rows=n_hits // 2)))
 
 
 def test_an_index_has_a_radius_and_codes_have_none():

@@ -9,16 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
-from hamtarget.errors import InputError, ShapeError
+from hamtarget.errors import InputError, LimitError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.multi import MultiIndex
+from hamtarget.search.results import BatchHits
 
-# Queries of the first block; later ones are as large as these bounds let them be.
+# Queries of the first block; later ones are as large as these bounds let them be. A block that finds more hits is searched
+# again in smaller ones: memory is bounded by hits, also where thousands of codes are the same.
 _FIRST_QUERIES = 256
 _MOST_QUERIES = 16_384
 _MOST_HITS = 2_000_000
+# Most of what a block is expected to find, so that few of them are searched again.
+_EXPECTED_HITS = _MOST_HITS // 2
 
 
 class Pairs(NamedTuple):
@@ -37,7 +41,10 @@ def pairs_within(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> Iterator[Pairs]:
-    """Yield every pair of codes within `radius` bits once, in blocks of at most a few million, ascending by `a`.
+    """Yield every pair of codes within `radius` bits once, in blocks of at most two million, ascending by `a`.
+
+    Memory is bounded by the pairs of a block, however many codes are the same; a code that has more pairs than that is
+    searched alone, and its pairs are yielded in several blocks.
 
     Example:
         >>> codes = np.array([[0, 0], [1, 0], [255, 255]], dtype=np.uint8)
@@ -106,14 +113,42 @@ def _search(
     start, size = 0, _FIRST_QUERIES
     while start < len(rows):
         block, codes = read(rows[start : start + size])
-        hits = index.search_batch(codes, radius, threads=threads, limits=limits)
-        a = np.repeat(block, np.diff(hits.offsets))
-        later = hits.rows > a
-        yield Pairs(a[later], hits.rows[later], hits.distances[later])
+        hits = _found(index, codes, radius, threads, limits, most=_MOST_HITS if size > 1 else None)
+        if hits is None:
+            size = max(1, size // 8)
+            continue
+        yield from _later_rows(block, hits)
         start += size
         if progress:
             progress(min(start, len(rows)), len(rows))
-        size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.rows))))
+        size = max(1, min(_MOST_QUERIES, 2 * size, size * _EXPECTED_HITS // max(1, len(hits.rows))))
+
+
+def _found(
+    index: CodeIndex, codes: Codes, radius: int, threads: int, limits: Limits | None, *, most: int | None
+) -> BatchHits | None:
+    """Return the hits of a block of queries; None if there are more than `most`, of which nothing is counted then."""
+    bound = Limits(hits=most) if limits is None else limits.without_hits(most)
+    request = index.requests.search(codes, radius, limit=None, rerank=None, embedding=None)._replace(limits=bound)
+    try:
+        hits = index.find_batch(request, threads=threads)
+    except LimitError as error:
+        if error.limit != "hits":
+            raise
+        bound.give_back_rows()
+        return None
+    if limits is not None:
+        limits.take(hits=len(hits.rows))
+    return hits
+
+
+def _later_rows(block: NDArray[np.int64], hits: BatchHits) -> Iterator[Pairs]:
+    """Yield the pairs of a block, at most `_MOST_HITS` at a time."""
+    a = np.repeat(block, np.diff(hits.offsets)) if len(block) > 1 else np.broadcast_to(block, len(hits.rows))
+    for first in range(0, len(hits.rows), _MOST_HITS):
+        here = slice(first, first + _MOST_HITS)
+        later = hits.rows[here] > a[here]
+        yield Pairs(a[here][later], hits.rows[here][later], hits.distances[here][later])
 
 
 def present(index: CodeIndex, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Codes]:
