@@ -104,8 +104,8 @@ class Growing {
 
     void push(T value) { *extend(1) = value; }
 
-    void append(const Growing& other) {
-        if (other.size_) std::memcpy(extend(other.size_), other.data_, other.size_ * sizeof(T));
+    void copy_to(T* to) const {
+        if (size_) std::memcpy(to, data_, size_ * sizeof(T));
     }
 
     void clear() { size_ = 0; }

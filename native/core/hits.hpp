@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -258,14 +260,42 @@ struct Hits {
 
     Hits() { offsets.push(0); }
 
-    // Append the hits of the queries that follow.
-    void append(const Hits& other) {
-        const std::int64_t before = offsets[offsets.size() - 1];
-        for (std::size_t q = 1; q < other.offsets.size(); ++q) offsets.push(before + other.offsets[q]);
-        ids.append(other.ids);
-        distances.append(other.distances);
-        embedding_distances.append(other.embedding_distances);
-        costs.append(other.costs);
+    // Append the hits of the queries that follow, piece by piece: `n_threads` threads copy at the same time.
+    void append(std::span<const Hits> pieces, std::size_t n_threads) {
+        struct Start {
+            std::size_t query, hit, ranked;
+        };
+        std::vector<Start> starts{{offsets.size() - 1, ids.size(), embedding_distances.size()}};
+        for (const Hits& piece : pieces) {
+            const Start& last = starts.back();
+            starts.push_back({last.query + piece.offsets.size() - 1, last.hit + piece.ids.size(),
+                              last.ranked + piece.embedding_distances.size()});
+        }
+        const Start before = starts.front(), after = starts.back();
+        offsets.extend(after.query - before.query);
+        costs.extend(3 * (after.query - before.query));
+        ids.extend(after.hit - before.hit);
+        distances.extend(after.hit - before.hit);
+        embedding_distances.extend(after.ranked - before.ranked);
+        std::atomic<std::size_t> next = 0;
+        const auto copy = [&] {
+            for (std::size_t i; (i = next++) < pieces.size();) {
+                const Hits& piece = pieces[i];
+                const Start& to = starts[i];
+                for (std::size_t q = 1; q < piece.offsets.size(); ++q)
+                    offsets[to.query + q] = static_cast<std::int64_t>(to.hit) + piece.offsets[q];
+                piece.costs.copy_to(costs.data() + 3 * to.query);
+                piece.ids.copy_to(ids.data() + to.hit);
+                piece.distances.copy_to(distances.data() + to.hit);
+                piece.embedding_distances.copy_to(embedding_distances.data() + to.ranked);
+            }
+        };
+        std::vector<std::jthread> threads;
+        // Starting a thread takes as long as copying this.
+        constexpr std::size_t kAlone = 100'000;
+        if (after.hit - before.hit > kAlone)
+            for (std::size_t i = 1; i < std::min(n_threads, pieces.size()); ++i) threads.emplace_back(copy);
+        copy();
     }
 
     // Add hits of other rows, which are in order too: those of query i of `others` belong to query `queries[i]`.
@@ -287,8 +317,9 @@ struct Hits {
 
     // Make room for as many hits a query as there were so far: growing again and again would touch memory twice. Stop
     // at 320 MB, because the first queries may be unlike the others.
-    void expect(std::size_t queries_done, std::size_t queries_left) {
+    void expect(std::size_t queries_left) {
         constexpr std::size_t kMost = std::size_t{1} << 25;
+        const std::size_t queries_done = offsets.size() - 1;
         const std::size_t more = std::min(ids.size() * 9 / 8 / queries_done * queries_left, kMost);
         ids.reserve(ids.size() + more);
         distances.reserve(distances.size() + more);

@@ -243,9 +243,12 @@ void MultiIndex::append(Manifest& manifest, const RowsView& rows, const IdList& 
     const std::size_t first = first_free(manifest);
     std::vector<Part> merged;
     std::size_t total = count;
+    // Searches look into each of the parts that have come while the thread was busy.
+    const bool many = !merging_.empty() && parts.size() >= first + policy_.many_parts;
+    const std::size_t most = many ? kManyTimes * policy_.writer_rows : policy_.writer_rows;
     const auto takes = [&](const Part& part) {
         const std::size_t live = part.n_live();
-        return part.delta || (live < kMergeRatio * total && live + total <= policy_.writer_rows);
+        return part.delta || ((many || live < kMergeRatio * total) && live + total <= most);
     };
     while (parts.size() > first && takes(parts.back())) {
         total += parts.back().n_live();
@@ -370,7 +373,7 @@ std::vector<Part> MultiIndex::take_merged(std::optional<Part> merged) noexcept {
     } catch (const std::bad_alloc&) {
     }
     // The parts stay as they are, and searches are slower. More rows may need as much memory: wait for a few.
-    retry_rows_ = manifest()->n_rows() / 16 * 17 + kMinTableRows;
+    retry_rows_ = manifest()->n_rows() / 64 * 65 + kMinTableRows;
     merging_.clear();
     merged_.notify_all();
     return {};

@@ -267,8 +267,10 @@ void one_life(std::uint64_t seed, const CodeKernel& kernel) {
     const std::size_t n_tables = random() % 5 == 0 ? 0 : 1 + random() % std::min<std::size_t>(8 * n_bytes, 9);
     const EmbeddingKind kind = {random() % 2 ? 0 : 1 + random() % 40, static_cast<Element>(random() % 3),
                                 static_cast<Metric>(random() % 3)};
-    // Every other index leaves all merges to its thread, so that rows are deleted and replaced while they are merged.
-    const MergePolicy policies[] = {{}, {.writer_rows = 0, .young_share = 4, .most_parts = 5}};
+    // Most indexes leave all merges to their thread, so that rows are deleted and replaced while they are merged.
+    const MergePolicy policies[] = {{},
+                                    {.writer_rows = 0, .young_share = 4, .most_parts = 5},
+                                    {.writer_rows = 1000, .many_parts = 2, .young_share = 4, .most_parts = 6}};
     const std::size_t radius = random() % 2 ? random() % 4 : random() % (8 * n_bytes);
     auto index = std::make_unique<MultiIndex>(Layout{n_bytes, n_tables, 0}, radius, kind, kernel,
                                               policies[random() % std::size(policies)]);

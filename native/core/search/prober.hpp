@@ -52,7 +52,7 @@ class Prober {
             read_scanned_parts();
             if (left_) read_tables();
             finish(hits);
-            if (query - first == kExpected) hits.expect(kExpected + 1, last - query);
+            if (query - first == kExpected) hits.expect(last - query);
         }
         work_.settle();
     }

@@ -1,12 +1,12 @@
 #include "search.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -32,35 +32,52 @@ void search_by(MakeSearcher make_searcher, const Request& request, std::size_t f
     const std::size_t n_queries = request.queries.n_rows - first;
     n_threads = std::clamp<std::size_t>(n_queries, 1, n_threads);
     if (n_threads == 1) return make_searcher()->run(first, first + n_queries, hits);
-    // More pieces than threads, so that all threads are busy to the end.
-    const std::size_t n_pieces = std::min(n_queries, 8 * n_threads);
+    // More pieces than threads, so that all threads are busy to the end. This thread takes pieces from the first on and
+    // writes its hits where they will stay; the others take pieces from the last on, which are copied at the end.
+    const std::size_t n_pieces = std::min(n_queries, 16 * n_threads);
+    const auto start_of = [&](std::size_t piece) { return first + piece * n_queries / n_pieces; };
     std::vector<Hits> pieces(n_pieces);
-    std::atomic<std::size_t> next = 0;
+    std::size_t next = 0, end = n_pieces;
     std::exception_ptr failure;
-    std::mutex failure_mutex;
-    const auto work = [&] {
+    std::mutex mutex;
+    // Call take(piece) for each piece that `choose` returns while there are some.
+    const auto work = [&](auto choose, auto take) {
         try {
             const auto searcher = make_searcher();
-            for (std::size_t piece; (piece = next++) < n_pieces;)
-                searcher->run(first + piece * n_queries / n_pieces, first + (piece + 1) * n_queries / n_pieces,
-                              pieces[piece]);
+            for (;;) {
+                std::size_t piece;
+                {
+                    const std::lock_guard lock(mutex);
+                    if (next == end) return;
+                    piece = choose();
+                }
+                take(*searcher, piece);
+            }
         } catch (...) {
             // The other threads take no further piece; limits stop them in the middle of one.
-            next = n_pieces;
-            const std::lock_guard lock(failure_mutex);
+            const std::lock_guard lock(mutex);
+            end = next;
             failure = std::current_exception();
         }
     };
     {
         std::vector<std::jthread> threads;
-        for (std::size_t i = 1; i < n_threads; ++i) threads.emplace_back(work);
-        work();
+        for (std::size_t i = 1; i < n_threads; ++i)
+            threads.emplace_back([&] {
+                work([&] { return --end; },
+                     [&](auto& searcher, std::size_t piece) {
+                         searcher.run(start_of(piece), start_of(piece + 1), pieces[piece]);
+                     });
+            });
+        work([&] { return next++; },
+             [&](auto& searcher, std::size_t piece) {
+                 searcher.run(start_of(piece), start_of(piece + 1), hits);
+                 if (piece == 0) hits.expect(first + n_queries - start_of(1));
+             });
     }
     if (failure) std::rethrow_exception(failure);
-    for (const Hits& piece : pieces) {
-        if (request.limits) request.limits->check();
-        hits.append(piece);
-    }
+    if (request.limits) request.limits->check();
+    hits.append(std::span(pieces).subspan(end), n_threads);
 }
 
 // Search a manifest for the queries from `first` on, and append what is found.

@@ -50,7 +50,7 @@ class Searcher {
         for (std::size_t start = first; start < last; start += kChunk) {
             const std::size_t count = std::min(kChunk, last - start);
             search_chunk(start, count, hits);
-            if (start == first) hits.expect(count, last - start - count);
+            if (start == first) hits.expect(last - start - count);
         }
         work_.settle();
     }

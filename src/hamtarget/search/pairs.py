@@ -16,8 +16,8 @@ from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.results import BatchHits
 
-# Queries of the first block; later ones are as large as these bounds let them be. A block that finds more hits is searched
-# again in smaller ones: memory is bounded by hits, also where thousands of codes are the same.
+# Queries of the first block; later ones are as large as these bounds let them be. A block that finds more hits is
+# searched again in smaller ones: memory is bounded by hits, also where thousands of codes are the same.
 _FIRST_QUERIES = 256
 _MOST_QUERIES = 16_384
 _MOST_HITS = 2_000_000
