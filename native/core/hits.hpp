@@ -303,15 +303,19 @@ struct Hits {
     void insert(const Hits& others, std::span<const std::uint32_t> queries) {
         for (std::size_t i = 0; i < queries.size(); ++i)
             for (std::size_t k = 0; k < 3; ++k) costs[3 * queries[i] + k] += others.costs[3 * i + k];
-        // From the last query on, hits move towards the end; the earliest stay where they are.
-        std::size_t shift = others.ids.size(), i = queries.size();
+        // From the last query on, hits move towards the end; the earliest stay where they are. Hits of queries that get
+        // none move together.
+        std::size_t shift = others.ids.size(), stop_query = offsets.size() - 1, stop = ids.size();
         ids.extend(shift);
         distances.extend(shift);
-        for (std::size_t q = offsets.size() - 1; q-- > 0 && shift > 0;) {
-            const Range own = range(q), others_own = i > 0 && queries[i - 1] == q ? others.range(--i) : Range{0, 0};
-            offsets[q + 1] += static_cast<std::int64_t>(shift);
-            insert_query(own, others, others_own, own.stop + shift);
-            shift -= others_own.stop - others_own.start;
+        for (std::size_t i = queries.size(); i-- > 0 && shift > 0;) {
+            const Range theirs = others.range(i), own = range(queries[i]);
+            if (theirs.start == theirs.stop) continue;
+            move({own.stop, stop}, shift);
+            for (std::size_t q = queries[i]; q < stop_query; ++q) offsets[q + 1] += static_cast<std::int64_t>(shift);
+            merge_backwards(own, others, theirs, own.stop + shift);
+            shift -= theirs.stop - theirs.start;
+            stop_query = queries[i], stop = own.start;
         }
     }
 
@@ -340,8 +344,16 @@ struct Hits {
         return {static_cast<std::size_t>(offsets[q]), static_cast<std::size_t>(offsets[q + 1])};
     }
 
-    // Merge the hits of one query backwards, so that they end at `to`.
-    void insert_query(Range own, const Hits& others, Range theirs, std::size_t to) {
+    void move(Range range, std::size_t shift) {
+        const std::size_t count = range.stop - range.start;
+        if (count == 0 || shift == 0) return;
+        std::memmove(ids.data() + range.start + shift, ids.data() + range.start, count * sizeof ids[0]);
+        std::memmove(distances.data() + range.start + shift, distances.data() + range.start,
+                     count * sizeof distances[0]);
+    }
+
+    // Merge hits of one query, so that they end at `to`.
+    void merge_backwards(Range own, const Hits& others, Range theirs, std::size_t to) {
         while (theirs.stop > theirs.start) {
             const std::size_t last = theirs.stop - 1;
             const auto is_after = [&](std::size_t hit) {
@@ -357,10 +369,7 @@ struct Hits {
                 ids[to] = others.ids[last], distances[to] = others.distances[last];
             }
         }
-        const std::size_t count = own.stop - own.start;
-        if (count == 0 || to == own.stop) return;
-        std::memmove(ids.data() + to - count, ids.data() + own.start, count * sizeof ids[0]);
-        std::memmove(distances.data() + to - count, distances.data() + own.start, count * sizeof distances[0]);
+        move(own, to - own.stop);
     }
 };
 

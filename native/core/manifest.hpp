@@ -16,6 +16,7 @@ struct Delta {
     Array<std::uint8_t> codes;
     Array<Id> ids;
     Array<std::uint8_t> embeddings;
+    std::shared_ptr<YoungFilter> filter;  // has every row; null: every query scans the rows
 };
 
 // A segment, and how much of it counts.

@@ -14,7 +14,7 @@ namespace hamtarget {
 struct MergePolicy {
     std::size_t writer_rows = 16'384;  // most rows that a writer merges: it takes a few milliseconds
     std::size_t many_parts = 8;        // with so many young parts while the thread is busy, a writer merges more of them
-    std::size_t young_share = 32;      // young rows are merged into the first part when they are one of so many
+    std::size_t young_share = 64;      // young rows are merged into the first part when they are one of so many
     std::size_t most_parts = 128;      // with more, writers wait for the thread
 };
 

@@ -260,7 +260,8 @@ void MultiIndex::append(Manifest& manifest, const RowsView& rows, const IdList& 
 
 Part MultiIndex::new_delta() const {
     const Delta delta{Array<std::uint8_t>(kMinTableRows * layout_.n_bytes), Array<Id>(kMinTableRows),
-                      Array<std::uint8_t>(kMinTableRows * layout_.embedding_bytes)};
+                      Array<std::uint8_t>(kMinTableRows * layout_.embedding_bytes),
+                      YoungFilter::make(layout_.n_bytes, radius_, kMinTableRows)};
     Segment segment;
     segment.n_rows = kMinTableRows;
     segment.codes = delta.codes;
@@ -276,6 +277,7 @@ void MultiIndex::write_delta(Part& part, const RowsView& rows) const {
     std::memcpy(delta.codes.data() + part.n_rows * layout_.n_bytes, rows.codes.bytes, count * layout_.n_bytes);
     std::memcpy(delta.ids.data() + part.n_rows, rows.ids, count * sizeof *rows.ids);
     if (width) std::memcpy(delta.embeddings.data() + part.n_rows * width, rows.embeddings, count * width);
+    if (delta.filter) delta.filter->add(rows.codes);
     part.n_rows += count;
 }
 

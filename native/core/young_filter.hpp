@@ -44,18 +44,24 @@ class YoungFilter {
 
     bool serves(std::size_t radius) const { return radius < keys_.size(); }
 
-    // Append the numbers of the queries that may have a hit.
+    // Write the numbers of the queries that may have a hit.
     void select(Codes queries, std::vector<std::uint32_t>& selected) const {
-        selected.resize(queries.n_rows);
+        selected.assign(queries.n_rows, 0);
+        // One substring after another: what does not change stays in registers, and bits are fetched side by side.
+        for (std::size_t j = 0; j < keys_.size(); ++j) {
+            const KeyBits key = keys_[j];
+            const Word* const words = words_.get() + j * words_a_substring();
+            const std::size_t shift = shift_;
+            for (std::size_t q = 0; q < queries.n_rows; ++q) {
+                const std::uint64_t hash = hash_of(key.substring_of(queries.row(q)), shift);
+                selected[q] |= words[hash / 64].load(std::memory_order_relaxed) >> hash % 64 & 1;
+            }
+        }
         std::size_t count = 0;
         for (std::size_t q = 0; q < queries.n_rows; ++q) {
-            std::uint64_t found = 0;
-            for (std::size_t j = 0; j < keys_.size(); ++j) {
-                const Bit bit = bit_of(queries.row(q), j);
-                found |= bit.word->load(std::memory_order_relaxed) & bit.mask;
-            }
+            const std::uint32_t is_selected = selected[q];
             selected[count] = static_cast<std::uint32_t>(q);
-            count += found != 0;
+            count += is_selected;
         }
         selected.resize(count);
     }
@@ -85,9 +91,13 @@ class YoungFilter {
 
     std::size_t words_a_substring() const { return std::size_t{1} << (64 - shift_ - 6); }
 
+    // Multiplying by an odd number and taking the highest bits spreads skewed substrings.
+    static std::uint64_t hash_of(std::uint64_t substring, std::size_t shift) {
+        return substring * 0x9E3779B97F4A7C15u >> shift;
+    }
+
     Bit bit_of(const std::uint8_t* code, std::size_t j) const {
-        // Multiplying by an odd number and taking the highest bits spreads skewed substrings.
-        const std::uint64_t hash = keys_[j].substring_of(code) * 0x9E3779B97F4A7C15u >> shift_;
+        const std::uint64_t hash = hash_of(keys_[j].substring_of(code), shift_);
         return {&words_[j * words_a_substring() + hash / 64], std::uint64_t{1} << hash % 64};
     }
 

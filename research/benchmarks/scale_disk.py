@@ -67,7 +67,6 @@ class ColdFile:
 
     def drop(self) -> None:
         """Drop everything else of the file from memory."""
-        os.sync()
         os.posix_fadvise(self._number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def look_up(self, queries: Codes) -> Turn:

@@ -48,7 +48,7 @@ class Growth:
     def __init__(self, n_rows: int) -> None:
         """Draw codes and queries, and rows to be added later from the same clusters."""
         self.n_rows = n_rows
-        # Young rows are merged into all others when they are one in 32: add enough to see that happen.
+        # Young rows are merged into all others when they are one in 64: add enough to see that happen.
         self.n_adds = int(np.clip(n_rows // 32 // _ADDED * 5 // 4, _FEWEST_ADDS, _MOST_ADDS))
         n_new = self.n_adds * _ADDED
         drawn = replace(recipes(1)["L"], n_rows=n_rows).draw(_BATCH * _REPEATS + n_new)

@@ -100,17 +100,13 @@ bool splits(const MultiIndex& index, const Manifest& manifest, const Request& re
            !probes(index, manifest, request);
 }
 
-void search_split(const MultiIndex& index, const Manifest& manifest, const Request& request, std::size_t n_threads,
-                  Hits& hits) {
-    Manifest large, young;
-    large.parts.assign(manifest.parts.begin(), manifest.parts.begin() + 1);
-    young.parts.assign(manifest.parts.begin() + 1, manifest.parts.end());
-    search_manifest(index, large, request, 0, n_threads, hits);
-
+// Search some parts for the queries that may have hits there, and add those to what was found before.
+void search_young(const MultiIndex& index, const Manifest& young, const YoungFilter* filter, const Request& request,
+                  std::size_t n_threads, Hits& hits) {
     const std::size_t n_queries = request.queries.n_rows, n_bytes = request.queries.n_bytes;
     std::vector<std::uint32_t> selected;
-    if (manifest.young && manifest.young->serves(request.radius)) {
-        manifest.young->select(request.queries, selected);
+    if (filter && filter->serves(request.radius)) {
+        filter->select(request.queries, selected);
     } else {
         selected.resize(n_queries);
         std::iota(selected.begin(), selected.end(), 0u);
@@ -119,11 +115,37 @@ void search_split(const MultiIndex& index, const Manifest& manifest, const Reque
     std::vector<std::uint8_t> codes(selected.size() * n_bytes);
     for (std::size_t i = 0; i < selected.size(); ++i)
         std::memcpy(codes.data() + i * n_bytes, request.queries.row(selected[i]), n_bytes);
-    Request rest = request;
-    rest.queries = {codes.data(), selected.size(), n_bytes};
+    Request some = request;
+    some.queries = {codes.data(), selected.size(), n_bytes};
     Hits others;
-    search_manifest(index, young, rest, 0, n_threads, others);
+    // A search of one part is faster than one of several, if there are few.
+    constexpr std::size_t kFew = 4;
+    if (young.parts.size() > kFew) {
+        search_manifest(index, young, some, 0, n_threads, others);
+    } else {
+        std::vector<std::uint32_t> all(selected.size());
+        std::iota(all.begin(), all.end(), 0u);
+        for (std::size_t p = 0; p < young.parts.size(); ++p) {
+            Manifest one;
+            one.parts.push_back(young.parts[p]);
+            Hits more;
+            search_manifest(index, one, some, 0, n_threads, p == 0 ? others : more);
+            if (p > 0) others.insert(more, all);
+        }
+    }
     hits.insert(others, selected);
+}
+
+void search_split(const MultiIndex& index, const Manifest& manifest, const Request& request, std::size_t n_threads,
+                  Hits& hits) {
+    Manifest large, tabled, delta;
+    for (std::size_t p = 0; p < manifest.parts.size(); ++p)
+        (p == 0 ? large : manifest.parts[p].delta ? delta : tabled).parts.push_back(manifest.parts[p]);
+    search_manifest(index, large, request, 0, n_threads, hits);
+    if (!tabled.parts.empty()) search_young(index, tabled, manifest.young.get(), request, n_threads, hits);
+    // A delta is scanned, so that it has a filter of its own.
+    if (!delta.parts.empty())
+        search_young(index, delta, delta.parts[0].delta->filter.get(), request, n_threads, hits);
 }
 
 // A search with a filter. It costs about as much as one without: what the filter refuses is marked, or left out.
