@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "live_rows.hpp"
 #include "segment_builder.hpp"
 
 namespace hamtarget {
@@ -23,12 +24,24 @@ class GatheredRows {
 
     void append(const Part& part) {
         const Segment& segment = *part.segment;
-        const CodesByRow codes = segment.codes_by_row(layout_.n_bytes);
+        const std::size_t n_bytes = layout_.n_bytes, width = layout_.embedding_bytes;
+        const LiveRows live(part);
+        // A damaged file may not have every row.
+        if (!segment.is_verified) std::memset(codes_.data() + filled_ * n_bytes, 0, part.n_live() * n_bytes);
+        // Codes by place, because they lie so. (Segment::codes_by_row would lock: a child that is forked meanwhile would
+        // find it locked for ever.)
+        for (std::size_t place = 0; place < part.n_rows; ++place) {
+            const RowNumber row = segment.row_at(place);
+            if (part.is_deleted(row)) continue;
+            std::memcpy(codes_.data() + (filled_ + live.number(row)) * n_bytes, segment.codes.data() + place * n_bytes,
+                        n_bytes);
+        }
         for (std::size_t i = 0; i < part.n_rows; ++i) {
             const RowNumber row = row_number(i);
             if (part.is_deleted(row)) continue;
-            const Id id = segment.ids[row];
-            append({{codes[row], 1, layout_.n_bytes}, &id, segment.embeddings.data() + i * layout_.embedding_bytes});
+            ids_[filled_] = segment.ids[row];
+            if (width) std::memcpy(embeddings_.data() + filled_ * width, segment.embedding(row, width), width);
+            ++filled_;
         }
     }
 

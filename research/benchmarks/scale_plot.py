@@ -1,4 +1,4 @@
-"""Draw how an index grows, from the file that scale_growth.py writes.
+"""Draw how an index grows, from the file that scale_growth.py writes, and print the table of docs/scale.md.
 
     python -m research.benchmarks.scale_plot research/results/scale_growth.json
 
@@ -42,6 +42,21 @@ _PANELS: dict[str, dict[str, _Value]] = {
         "pairs_within": lambda size: size["self_join"]["seconds"],
     },
 }
+_COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "rows": lambda size: f"{size['n_rows']:,}",
+    "build, rows/s": lambda size: f"{size['build']['rows_a_second'] / 1e6:.1f} M",
+    "bytes a row": lambda size: f"{size['build']['bytes_a_row']:.1f}",
+    "highest while built": lambda size: f"{size['build']['peak_bytes_a_row']:.0f}",
+    "q/s, one thread": lambda size: f"{size['search']['queries_a_second'] / 1e6:.2f} M",
+    "while rows are added": lambda size: f"{1 / size['add']['search_ratio_beside_adds']:.2f} of that",
+    "add 1,000: median, p99, longest": lambda size: (
+        ", ".join(f"{size['add']['latency'][name]:.2g}" for name in ("median_ms", "p99_ms", "most_ms")) + " ms"
+    ),
+    "delete 1: median": lambda size: f"{size['delete']['median_ms']:.2g} ms",
+    "open": lambda size: f"{1e3 * size['file']['open_seconds']:.1f} ms",
+    "self-join, 2 threads": lambda size: f"{size['self_join']['seconds']:.1f} s",
+    "its memory a row": lambda size: f"{size['self_join']['peak_bytes_a_row']:.0f}",
+}
 _COLOURS = ("#0b6e4f", "#e8a33d", "#d9643a")
 _LOGARITHMIC = ("Adding", "Opening", "Self-join")
 
@@ -69,12 +84,21 @@ def plot(results: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
+def table(results: dict[str, Any]) -> str:
+    """Return the sizes as a table in Markdown."""
+    sizes = sorted(results["sizes"].values(), key=lambda size: size["n_rows"])
+    rows = [list(_COLUMNS), ["---"] * len(_COLUMNS), *([value(size) for value in _COLUMNS.values()] for size in sizes)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def main() -> None:
-    """Draw one file."""
+    """Draw one file, and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="scale_growth.json")
     arguments = parser.parse_args()
-    plot(json.loads(arguments.results.read_text("utf-8")), arguments.results.with_suffix(".png"))
+    results = json.loads(arguments.results.read_text("utf-8"))
+    plot(results, arguments.results.with_suffix(".png"))
+    print(table(results))
 
 
 if __name__ == "__main__":

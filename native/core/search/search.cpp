@@ -100,9 +100,16 @@ bool splits(const MultiIndex& index, const Manifest& manifest, const Request& re
            !probes(index, manifest, request);
 }
 
+Manifest manifest_of(std::span<const Part> parts) {
+    Manifest manifest;
+    manifest.parts.assign(parts.begin(), parts.end());
+    return manifest;
+}
+
 // Search some parts for the queries that may have hits there, and add those to what was found before.
-void search_young(const MultiIndex& index, const Manifest& young, const YoungFilter* filter, const Request& request,
-                  std::size_t n_threads, Hits& hits) {
+void search_young(const MultiIndex& index, std::span<const Part> parts, const YoungFilter* filter,
+                  const Request& request, std::size_t n_threads, Hits& hits) {
+    if (parts.empty()) return;
     const std::size_t n_queries = request.queries.n_rows, n_bytes = request.queries.n_bytes;
     std::vector<std::uint32_t> selected;
     if (filter && filter->serves(request.radius)) {
@@ -117,35 +124,29 @@ void search_young(const MultiIndex& index, const Manifest& young, const YoungFil
         std::memcpy(codes.data() + i * n_bytes, request.queries.row(selected[i]), n_bytes);
     Request some = request;
     some.queries = {codes.data(), selected.size(), n_bytes};
-    Hits others;
     // A search of one part is faster than one of several, if there are few.
     constexpr std::size_t kFew = 4;
-    if (young.parts.size() > kFew) {
-        search_manifest(index, young, some, 0, n_threads, others);
-    } else {
-        std::vector<std::uint32_t> all(selected.size());
-        std::iota(all.begin(), all.end(), 0u);
-        for (std::size_t p = 0; p < young.parts.size(); ++p) {
-            Manifest one;
-            one.parts.push_back(young.parts[p]);
-            Hits more;
-            search_manifest(index, one, some, 0, n_threads, p == 0 ? others : more);
-            if (p > 0) others.insert(more, all);
-        }
+    const std::size_t at_once = parts.size() > kFew ? parts.size() : 1;
+    std::vector<std::uint32_t> all(selected.size());
+    std::iota(all.begin(), all.end(), 0u);
+    Hits others;
+    search_manifest(index, manifest_of(parts.first(at_once)), some, 0, n_threads, others);
+    for (std::size_t p = at_once; p < parts.size(); ++p) {
+        Hits more;
+        search_manifest(index, manifest_of(parts.subspan(p, 1)), some, 0, n_threads, more);
+        others.insert(more, all);
     }
     hits.insert(others, selected);
 }
 
 void search_split(const MultiIndex& index, const Manifest& manifest, const Request& request, std::size_t n_threads,
                   Hits& hits) {
-    Manifest large, tabled, delta;
-    for (std::size_t p = 0; p < manifest.parts.size(); ++p)
-        (p == 0 ? large : manifest.parts[p].delta ? delta : tabled).parts.push_back(manifest.parts[p]);
-    search_manifest(index, large, request, 0, n_threads, hits);
-    if (!tabled.parts.empty()) search_young(index, tabled, manifest.young.get(), request, n_threads, hits);
+    const std::span<const Part> parts(manifest.parts), young = parts.subspan(1);
+    const bool has_delta = static_cast<bool>(young.back().delta);
+    search_manifest(index, manifest_of(parts.first(1)), request, 0, n_threads, hits);
+    search_young(index, young.first(young.size() - has_delta), manifest.young.get(), request, n_threads, hits);
     // A delta is scanned, so that it has a filter of its own.
-    if (!delta.parts.empty())
-        search_young(index, delta, delta.parts[0].delta->filter.get(), request, n_threads, hits);
+    if (has_delta) search_young(index, young.last(1), young.back().delta->filter.get(), request, n_threads, hits);
 }
 
 // A search with a filter. It costs about as much as one without: what the filter refuses is marked, or left out.
