@@ -20,6 +20,7 @@
 #include "../core/pdq_reduction.hpp"
 #include "../core/search/rows_within.hpp"
 #include "../core/search/search.hpp"
+#include "../core/table_plan.hpp"
 #include "../file/index_file.hpp"
 #include "../kernels/code_kernel.hpp"
 #include "arrays.hpp"
@@ -183,6 +184,17 @@ std::unique_ptr<MultiIndex> open_file(const std::string& path, bool mapped, bool
     return open_index(path, access, check, best_kernel());
 }
 
+// Return the rows, tables and bytes of an excerpt of each part, the largest first.
+std::vector<std::tuple<std::size_t, std::size_t, std::size_t>> parts_of(const MultiIndex& index) {
+    std::vector<std::tuple<std::size_t, std::size_t, std::size_t>> parts;
+    for (const Part& part : index.manifest()->parts) {
+        const auto& tables = part.segment->tables;
+        parts.emplace_back(part.n_rows, tables.size(), tables.empty() ? 0 : tables.back().excerpts.n_bytes);
+    }
+    std::sort(parts.rbegin(), parts.rend());
+    return parts;
+}
+
 // Turn errors of the core into those of hamtarget.errors.
 void translate(const std::exception_ptr& error, void*) {
     const auto raise = [](const char* name, const char* text) {
@@ -219,6 +231,15 @@ NB_MODULE(_native, module) {
                "Return a picture, (height, width, 3), as the 64 * 64 numbers of which PDQ makes its hash.");
     module.def("within", &within, "query"_a.noconvert(), "codes"_a.noconvert(), "radius"_a, "kernel"_a = nb::none(),
                "Return the rows within `radius` of one query, and their distances, in the order of the rows.");
+
+    module.def(
+        "planned_tables",
+        [](std::size_t n_bytes, std::size_t radius, std::size_t n_rows) {
+            const TablePlan plan = planned_tables(n_bytes, radius, n_rows);
+            return std::make_tuple(plan.n_tables, plan.excerpt_bytes);
+        },
+        "n_bytes"_a, "radius"_a, "n_rows"_a,
+        "Return the number of tables that a piece of so many rows gets, and the bytes of an excerpt in them.");
 
     nb::class_<Search>(module, "Search", "A request, and the arrays that it points into.")
         .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,
@@ -284,11 +305,13 @@ NB_MODULE(_native, module) {
         .def(
             "__init__",
             [](MultiIndex* self, std::size_t n_bytes, std::size_t n_tables, std::size_t radius, std::size_t n_dims,
-               Element element, Metric metric, const std::optional<std::string>& kernel) {
-                new (self) MultiIndex({n_bytes, n_tables, 0}, radius, {n_dims, element, metric}, kernel_of(kernel));
+               Element element, Metric metric, const std::optional<std::string>& kernel, bool is_planned,
+               std::size_t excerpt_bytes) {
+                new (self) MultiIndex({n_bytes, n_tables, 0, is_planned, radius, excerpt_bytes}, radius,
+                                      {n_dims, element, metric}, kernel_of(kernel));
             },
             "n_bytes"_a, "n_tables"_a, "radius"_a, "n_dims"_a = 0, "element"_a = Element::kFloat32,
-            "metric"_a = Metric::kEuclidean, "kernel"_a = nb::none())
+            "metric"_a = Metric::kEuclidean, "kernel"_a = nb::none(), "is_planned"_a = false, "excerpt_bytes"_a = 0)
         .def("add", &add, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
         .def("delete", &erase, "ids"_a.noconvert())
         .def("replace", &replace, "ids"_a.noconvert(), "codes"_a.noconvert(), "embeddings"_a = nb::none())
@@ -310,6 +333,8 @@ NB_MODULE(_native, module) {
         .def_prop_ro("memory", [](const MultiIndex& index) { return index.manifest()->memory(); })
         .def_prop_ro("n_bytes", [](const MultiIndex& index) { return index.layout().n_bytes; })
         .def_prop_ro("n_tables", [](const MultiIndex& index) { return index.layout().n_tables; })
+        .def_prop_ro("is_planned", [](const MultiIndex& index) { return index.layout().is_planned; })
+        .def_prop_ro("parts", &parts_of, "Rows, tables and bytes of an excerpt of each part, the largest first.")
         .def_prop_ro("radius", &MultiIndex::radius)
         .def_prop_ro("n_dims", [](const MultiIndex& index) { return index.embedding().n_dims; })
         .def_prop_ro("element", [](const MultiIndex& index) { return index.embedding().element; })

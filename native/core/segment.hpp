@@ -28,6 +28,10 @@ struct Layout {
     std::size_t n_bytes = 0;          // of a code
     std::size_t n_tables = 0;         // substrings; 0: every search scans
     std::size_t embedding_bytes = 0;  // of a row; 0: none
+    // Each segment has the number of tables that suits its rows (table_plan.hpp) instead of n_tables.
+    bool is_planned = false;
+    std::size_t radius = 0;         // that a plan is made for
+    std::size_t excerpt_bytes = 0;  // in the tables, where there is no plan (TablePlan)
 
     friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -36,6 +40,13 @@ struct Layout {
 // This is the same cut as hamtarget.codes.substring_bounds.
 inline std::size_t substring_start(std::size_t n_bits, std::size_t count, std::size_t index) {
     return index * (n_bits / count) + std::min(index, n_bits % count);
+}
+
+// Return which bytes stand in a table of excerpts: they begin after the substring.
+inline Excerpts excerpts_of(const KeyBits& key, std::size_t excerpt_bytes, std::size_t n_bytes) {
+    const std::size_t after = (key.start() + key.width() + 7) / 8;
+    return {nullptr, static_cast<std::uint32_t>(excerpt_bytes), static_cast<std::uint32_t>(after % n_bytes),
+            after - key.start() / 8 + excerpt_bytes <= n_bytes};
 }
 
 // Return the rows in the bucket of a stored row, on average. A few of the buckets are read where there are more than
@@ -178,9 +189,11 @@ struct Segment {
     std::size_t memory() const {
         // The codes are those of the first table.
         std::size_t sum = ids.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
-        for (std::size_t t = 0; t < tables.size(); ++t)
-            sum += tables[t].n_offsets() * sizeof(std::uint32_t) + n_rows * sizeof(RowNumber) +
-                   (t > 0 ? codes.n_bytes() : 0);
+        for (std::size_t t = 0; t < tables.size(); ++t) {
+            sum += tables[t].n_offsets() * sizeof(std::uint32_t);
+            sum += tables[t].has_excerpts() ? n_rows * tables[t].excerpts.entry_bytes()
+                                            : n_rows * sizeof(RowNumber) + (t > 0 ? codes.n_bytes() : 0);
+        }
         return sum;
     }
 };

@@ -1,26 +1,25 @@
 #include "segment_builder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 #include <utility>
+
+#include "table_plan.hpp"
 
 namespace hamtarget {
 
 namespace {
 
-// Return the bits of a bucket number for so many rows: about four rows a bucket fill half a cache line.
-std::size_t directory_bits(std::size_t n_rows) {
-    const auto bits = static_cast<std::size_t>(std::bit_width(n_rows));
-    return std::clamp<std::size_t>(bits, 4, kMaxKeyBits + 2) - 2;
+KeyBits key_bits(std::size_t n_bytes, std::size_t n_tables, std::size_t table, std::size_t n_rows) {
+    const std::size_t start = substring_start(8 * n_bytes, n_tables, table);
+    const std::size_t stop = substring_start(8 * n_bytes, n_tables, table + 1);
+    return {start, stop, std::min(stop - start, directory_bits(n_rows)), n_bytes};
 }
 
-KeyBits key_bits(const Layout& layout, std::size_t table, std::size_t n_rows) {
-    const std::size_t n_bits = 8 * layout.n_bytes;
-    const std::size_t start = substring_start(n_bits, layout.n_tables, table);
-    const std::size_t stop = substring_start(n_bits, layout.n_tables, table + 1);
-    return {start, stop, std::min(stop - start, directory_bits(n_rows)), layout.n_bytes};
+TablePlan plan_of(const Layout& layout, std::size_t n_rows) {
+    return layout.is_planned ? planned_tables(layout.n_bytes, layout.radius, n_rows)
+                             : TablePlan{layout.n_tables, layout.excerpt_bytes};
 }
 
 // A length that the compiler knows is copied by one instruction.
@@ -42,28 +41,59 @@ struct InOrder {
     const std::uint8_t* code(std::size_t row) const { return source.codes.row(from(row)); }
 };
 
-// Build one table by counting: first where each bucket starts, then every row to its place.
-Table build_table(const InOrder& rows, const KeyBits& key, Block& block) {
-    const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
+// Give every row its place in a table by counting: first where each bucket starts, then write(row, code, place) for each
+// row in turn. Return the offsets.
+template <class CodeOf, class Write>
+const std::uint32_t* place_rows(const KeyBits& key, std::size_t n_rows, CodeOf code_of, Write write, Block& block) {
     const std::size_t n_buckets = std::size_t{1} << key.length();
     const auto offsets = block.cut<std::uint32_t>(n_buckets + 1);
     std::memset(offsets.data(), 0, offsets.n_bytes());
-    for (std::size_t i = 0; i < n_rows; ++i) ++offsets[raw(key.bucket_of(rows.source.codes.row(i)))];
+    for (std::size_t row = 0; row < n_rows; ++row) ++offsets[raw(key.bucket_of(code_of(row)))];
     std::uint32_t sum = 0;
     for (std::size_t b = 0; b <= n_buckets; ++b) sum += std::exchange(offsets[b], sum);
-
-    const auto codes = block.cut<std::uint8_t>(n_rows * n_bytes);
-    const auto numbers = block.cut<RowNumber>(n_rows);
     for (std::size_t row = 0; row < n_rows; ++row) {
-        const std::uint8_t* code = rows.code(row);
-        const std::size_t place = offsets[raw(key.bucket_of(code))]++;
-        copy_code(codes.data() + place * n_bytes, code, n_bytes);
-        numbers[place] = row_number(row);
+        const std::uint8_t* code = code_of(row);
+        write(row, code, std::size_t{offsets[raw(key.bucket_of(code))]++});
     }
     // Each offset has moved to the end of its bucket, which is the start of the next.
     std::memmove(offsets.data() + 1, offsets.data(), n_buckets * sizeof offsets[0]);
     offsets[0] = 0;
-    Table table{key, offsets.data(), codes.data(), numbers.data(), static_cast<std::uint32_t>(n_rows)};
+    return offsets.data();
+}
+
+// Build a table of whole codes.
+Table build_table(const InOrder& rows, const KeyBits& key, Block& block) {
+    const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
+    const auto codes = block.cut<std::uint8_t>(n_rows * n_bytes);
+    const auto numbers = block.cut<RowNumber>(n_rows);
+    const auto write = [&](std::size_t row, const std::uint8_t* code, std::size_t place) {
+        copy_code(codes.data() + place * n_bytes, code, n_bytes);
+        numbers[place] = row_number(row);
+    };
+    const auto code_of = [&](std::size_t row) { return rows.code(row); };
+    const std::uint32_t* offsets = place_rows(key, n_rows, code_of, write, block);
+    Table table{key, offsets, codes.data(), numbers.data(), static_cast<std::uint32_t>(n_rows)};
+    table.mean_bucket = mean_bucket(table);
+    return table;
+}
+
+// Build a table of excerpts, from the first table, which has whole codes.
+Table build_excerpts(const Table& first, const KeyBits& key, std::size_t excerpt_bytes, std::size_t n_bytes,
+                     Block& block) {
+    Table table = first;
+    table.key = key;
+    Excerpts excerpts = excerpts_of(key, excerpt_bytes, n_bytes);
+    const std::size_t size = excerpts.entry_bytes();
+    const auto entries = block.cut<std::uint8_t>(table.n_rows * size);
+    const auto write = [&](std::size_t place, const std::uint8_t* code, std::size_t to) {
+        excerpts.copy(code, n_bytes, entries.data() + to * size);
+        const auto number = static_cast<std::uint32_t>(place);
+        std::memcpy(entries.data() + to * size + excerpt_bytes, &number, sizeof number);
+    };
+    const auto code_of = [&](std::size_t place) { return first.codes + place * n_bytes; };
+    table.offsets = place_rows(key, table.n_rows, code_of, write, block);
+    excerpts.entries = entries.data();
+    table.excerpts = excerpts;
     table.mean_bucket = mean_bucket(table);
     return table;
 }
@@ -97,13 +127,21 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
         segment.codes = codes;
         return segment;
     }
+    const TablePlan plan = plan_of(layout, n_rows);
+    const auto key = [&](std::size_t t) { return key_bits(n_bytes, plan.n_tables, t, n_rows); };
+    const auto has_excerpts = [&](std::size_t t) { return t > 0 && plan.excerpt_bytes > 0; };
     std::size_t n_needed = 0;
-    for (std::size_t t = 0; t < layout.n_tables; ++t)
-        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key_bits(layout, t, n_rows).length()) + 1) +
-                    Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<RowNumber>(n_rows);
+    for (std::size_t t = 0; t < plan.n_tables; ++t) {
+        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key(t).length()) + 1);
+        n_needed += has_excerpts(t)
+                        ? Block::n_bytes_for<std::uint8_t>(n_rows * (plan.excerpt_bytes + sizeof(std::uint32_t)))
+                        : Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<RowNumber>(n_rows);
+    }
     Block block(n_needed);
-    for (std::size_t t = 0; t < layout.n_tables; ++t)
-        segment.tables.push_back(build_table(rows, key_bits(layout, t, n_rows), block));
+    for (std::size_t t = 0; t < plan.n_tables; ++t)
+        segment.tables.push_back(
+            has_excerpts(t) ? build_excerpts(segment.tables[0], key(t), plan.excerpt_bytes, n_bytes, block)
+                            : build_table(rows, key(t), block));
     segment.table_memory = block.owner();
     segment.codes = Array<const std::uint8_t>(block.owner(), segment.tables[0].codes, n_rows * n_bytes);
     return segment;

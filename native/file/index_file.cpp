@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,7 +17,9 @@ namespace hamtarget {
 namespace {
 
 // The section "index": what the index is, in this order.
-enum Field : std::size_t { kNumBytes, kNumTables, kRadius, kNumDims, kElement, kMetric, kNumParts, kNumFields };
+enum Field : std::size_t { kNumBytes, kNumTables, kRadius, kNumDims, kElement, kMetric, kNumParts, kIsPlanned, kNumFields };
+// Files of version 1 end before kIsPlanned.
+constexpr std::size_t kNumFieldsBefore = kIsPlanned;
 
 // Buckets of each table that are read at opening without verification, to estimate how full they are.
 constexpr std::size_t kSampledBuckets = 16 * 1024;
@@ -58,11 +61,13 @@ class PartReader {
 
         if (!checks_all_) file_->verify(name(part_, "key_bits"));
         const auto key_lengths = file_->section<std::uint32_t>(name(part_, "key_bits"));
-        if (!key_lengths.empty() && key_lengths.size() != layout_.n_tables)
+        const bool is_expected = layout_.is_planned ? key_lengths.size() <= 8 * layout_.n_bytes
+                                                    : key_lengths.size() == layout_.n_tables;
+        if (!key_lengths.empty() && !is_expected)
             reject("part " + std::to_string(part_) + " has " + std::to_string(key_lengths.size()) +
                    " tables; expected " + std::to_string(layout_.n_tables));
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
-            segment.tables.push_back(read_table(segment, j, key_lengths[j]));
+            segment.tables.push_back(read_table(segment, j, key_lengths.size(), key_lengths[j]));
         segment.table_memory = file_;
         segment.is_verified = checks_all_ && !is_mapped_;
 
@@ -105,20 +110,25 @@ class PartReader {
         return column;
     }
 
-    Table read_table(const Segment& segment, std::size_t j, std::size_t key_length) const {
+    Table read_table(const Segment& segment, std::size_t j, std::size_t n_tables, std::size_t key_length) const {
         const std::size_t n_bits = 8 * layout_.n_bytes, n_rows = segment.n_rows;
-        const std::size_t start = substring_start(n_bits, layout_.n_tables, j);
-        const std::size_t stop = substring_start(n_bits, layout_.n_tables, j + 1);
+        const std::size_t start = substring_start(n_bits, n_tables, j);
+        const std::size_t stop = substring_start(n_bits, n_tables, j + 1);
         if (key_length == 0 || key_length > std::min<std::size_t>(stop - start, kMaxKeyBits))
             reject("table " + std::to_string(j) + " has buckets of " + std::to_string(key_length) + " bits");
         const std::size_t n_offsets = (std::size_t{1} << key_length) + 1;
         Table table{.key = {start, stop, key_length, layout_.n_bytes},
                     .offsets = file_->section<std::uint32_t>(name(part_, j, "offsets"), n_offsets).data(),
                     .codes = segment.codes.data(),
-                    .rows = rows_of(file_->section<std::uint32_t>(name(part_, j, "rows"), n_rows).data()),
+                    .rows = j > 0 ? segment.tables[0].rows : nullptr,
                     .n_rows = static_cast<std::uint32_t>(n_rows)};
-        if (j > 0)
-            table.codes = file_->section<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes).data();
+        if (j > 0 && file_->version() > 1 && file_->has(name(part_, j, "excerpts"))) {
+            table.excerpts = read_excerpts(table, j);
+        } else {
+            table.rows = rows_of(file_->section<std::uint32_t>(name(part_, j, "rows"), n_rows).data());
+            if (j > 0)
+                table.codes = file_->section<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes).data();
+        }
         if (checks_all_) {
             check_rows(table, j);
             check_offsets(table, j);
@@ -127,11 +137,37 @@ class PartReader {
         return table;
     }
 
+    // The length of the section says how long an excerpt is.
+    Excerpts read_excerpts(const Table& table, std::size_t j) const {
+        const auto entries = file_->section<std::uint8_t>(name(part_, j, "excerpts"));
+        const std::size_t size = entries.size() / table.n_rows;
+        constexpr std::size_t kPlaceBytes = sizeof(std::uint32_t);
+        if (entries.size() % table.n_rows || size <= kPlaceBytes || size > layout_.n_bytes + kPlaceBytes)
+            reject("section '" + name(part_, j, "excerpts") + "' has " + std::to_string(entries.size()) +
+                   " bytes; expected " + std::to_string(table.n_rows) + " excerpts of codes of " +
+                   std::to_string(layout_.n_bytes) + " bytes");
+        Excerpts excerpts = excerpts_of(table.key, size - kPlaceBytes, layout_.n_bytes);
+        excerpts.entries = entries.data();
+        return excerpts;
+    }
+
     void check_rows(const Table& table, std::size_t j) const {
+        if (table.has_excerpts()) return check_places(table, j);
         for (std::size_t i = 0; i < table.n_rows; ++i)
             if (raw(table.rows[i]) >= table.n_rows)
                 reject("section '" + name(part_, j, "rows") + "' names row " + std::to_string(raw(table.rows[i])) +
                        " of " + std::to_string(table.n_rows));
+    }
+
+    void check_places(const Table& table, std::size_t j) const {
+        for (std::size_t i = 0; i < table.n_rows; ++i) {
+            std::uint32_t place;
+            const Excerpts& excerpts = table.excerpts;
+            std::memcpy(&place, excerpts.entries + i * excerpts.entry_bytes() + excerpts.n_bytes, sizeof place);
+            if (place >= table.n_rows)
+                reject("section '" + name(part_, j, "excerpts") + "' names place " + std::to_string(place) + " of " +
+                       std::to_string(table.n_rows));
+        }
     }
 
     void check_offsets(const Table& table, std::size_t j) const {
@@ -176,7 +212,8 @@ void save_index(const MultiIndex& index, const std::filesystem::path& path) {
                                               embedding.n_dims,
                                               static_cast<std::uint64_t>(embedding.element),
                                               static_cast<std::uint64_t>(embedding.metric),
-                                              parts.size()};
+                                              parts.size(),
+                                              index.layout().is_planned};
     SnapshotWriter writer(kIndexKind);
     writer.add<std::uint64_t>("index", fields);
     std::vector<std::vector<std::uint32_t>> key_lengths(parts.size());
@@ -195,6 +232,11 @@ void save_index(const MultiIndex& index, const std::filesystem::path& path) {
         for (std::size_t j = 0; j < segment.tables.size(); ++j) {
             const Table& table = segment.tables[j];
             writer.add<std::uint32_t>(name(p, j, "offsets"), {table.offsets, table.n_offsets()});
+            if (table.has_excerpts()) {
+                const std::size_t n_bytes = segment.n_rows * table.excerpts.entry_bytes();
+                writer.add<std::uint8_t>(name(p, j, "excerpts"), {table.excerpts.entries, n_bytes});
+                continue;
+            }
             if (j > 0) writer.add<std::uint8_t>(name(p, j, "codes"), {table.codes, segment.codes.size()});
             writer.add<std::uint32_t>(name(p, j, "rows"), {numbers_of(table.rows), segment.n_rows});
         }
@@ -208,8 +250,14 @@ std::unique_ptr<MultiIndex> open_index(const std::filesystem::path& path, Snapsh
                                        SnapshotFile::Check check, const CodeKernel& kernel) {
     const auto file = std::make_shared<const SnapshotFile>(SnapshotFile::open(path, kIndexKind, access, check));
     if (check != SnapshotFile::Check::all) file->verify("index");
-    const auto fields = file->section<std::uint64_t>("index", kNumFields);
-    const Layout cut{fields[kNumBytes], fields[kNumTables], 0};
+    const bool is_first_version = file->version() == 1;
+    const auto fields = file->section<std::uint64_t>("index", is_first_version ? kNumFieldsBefore : kNumFields);
+    const Layout cut{.n_bytes = fields[kNumBytes],
+                     .n_tables = fields[kNumTables],
+                     .is_planned = !is_first_version && fields[kIsPlanned] == 1,
+                     .radius = fields[kRadius]};
+    if (!is_first_version && fields[kIsPlanned] > (cut.n_tables ? 1u : 0u))
+        file->reject("section 'index' says that there is a plan, by a number that means nothing");
     if (cut.n_bytes < 1 || cut.n_bytes > kMaxCodeBytes || cut.n_tables > 8 * cut.n_bytes ||
         fields[kRadius] >= 8 * cut.n_bytes || fields[kNumDims] > kMaxDims ||
         fields[kElement] > static_cast<std::uint64_t>(Element::kInt8) ||

@@ -71,6 +71,11 @@ struct CodeKernel {
     std::size_t (*within)(const std::uint8_t* query, Codes rows, Distance radius, std::uint32_t* positions,
                           Distance* distances);
 
+    // Write the places that `count` entries of excerpts name whose bytes are within `radius` of the wanted ones, in their
+    // order, and return their number. There is room for all of them and kKernelSlack more.
+    std::size_t (*near_excerpts)(const std::uint8_t* wanted, std::size_t n_bytes, const std::uint8_t* entries,
+                                 std::size_t count, Distance radius, std::uint32_t* places);
+
     // Find the rows within the radius in the query's own buckets, each row once, in the first table whose substring it
     // shares with the query. The lists have room for all rows of the buckets and kSortSlack more. Row numbers come
     // out as they are in the tables.

@@ -81,6 +81,28 @@ std::size_t within_by_distances(const std::uint8_t* query, Codes rows, Distance 
     return count;
 }
 
+// CodeKernel::near_excerpts, an entry at a time.
+[[maybe_unused]] std::size_t near_excerpts_one_by_one(const std::uint8_t* wanted, std::size_t n_bytes,
+                                                      const std::uint8_t* entries, std::size_t count, Distance radius,
+                                                      std::uint32_t* places) {
+    const auto each_entry = [&](std::size_t length) __attribute__((always_inline)) {
+        const std::size_t size = length + sizeof(std::uint32_t);
+        std::size_t found = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            std::memcpy(places + found, entries + i * size + length, sizeof *places);
+            found += code_distance(wanted, entries + i * size, length) <= radius;
+        }
+        return found;
+    };
+    // A length that the compiler knows needs no loop over words.
+    switch (n_bytes) {
+        case 8: return each_entry(8);
+        case 10: return each_entry(10);
+        case 12: return each_entry(12);
+        default: return each_entry(n_bytes);
+    }
+}
+
 // Tell whether this table is the first whose substring the code shares with the query.
 //
 // To share the bucket number is not enough: it would have to be folded for every row and table, where comparing
@@ -161,6 +183,7 @@ constexpr CodeKernel code_kernel_by_distances(const char* name) {
     return {.name = name,
             .distances = distances_to,
             .within = within_by_distances<distances_to>,
+            .near_excerpts = near_excerpts_one_by_one,
             .read_buckets = read_buckets_by_within<within_by_distances<distances_to>>,
             .most_sorted = 0,
             .sort_rows = nullptr,

@@ -199,6 +199,82 @@ std::size_t avx512_within(const std::uint8_t* query, Codes rows, Distance radius
     }
 }
 
+// Where the bytes of eight lanes come from in eight entries of excerpts, which lie in two registers: the first 8 bytes of
+// an excerpt, the others, and the place.
+struct ExcerptBytes {
+    alignas(64) std::uint8_t words[64], tails[64], places[64];
+
+    constexpr explicit ExcerptBytes(std::size_t n_bytes) : words{}, tails{}, places{} {
+        for (std::size_t lane = 0; lane < 8; ++lane)
+            for (std::size_t byte = 0; byte < 8; ++byte) {
+                const std::size_t begin = lane * (n_bytes + 4) + byte;
+                words[8 * lane + byte] = static_cast<std::uint8_t>(begin);
+                tails[8 * lane + byte] = static_cast<std::uint8_t>(begin + 8);
+                places[8 * lane + byte] = static_cast<std::uint8_t>(begin + n_bytes);
+            }
+    }
+};
+constexpr ExcerptBytes kExcerptBytes[] = {ExcerptBytes(0), ExcerptBytes(1), ExcerptBytes(2),  ExcerptBytes(3),  ExcerptBytes(4),
+                                          ExcerptBytes(5), ExcerptBytes(6), ExcerptBytes(7),  ExcerptBytes(8),  ExcerptBytes(9),
+                                          ExcerptBytes(10), ExcerptBytes(11), ExcerptBytes(12)};
+
+// Take eight entries of excerpts apart.
+struct EightExcerpts {
+    __m512i word_bytes, tail_bytes, place_bytes;
+    __mmask64 of_words, of_tails;  // bytes that excerpts have
+
+    static constexpr std::size_t kMostBytes = 12;
+    static constexpr __mmask64 kOfPlaces = 0x0F0F0F0F0F0F0F0F;
+
+    HAMTARGET_INLINE static EightExcerpts of(std::size_t n_bytes) {
+        const ExcerptBytes& from = kExcerptBytes[n_bytes];
+        const auto first = [](std::size_t count) { return 0x0101010101010101ULL * ((1ULL << count) - 1); };
+        return {_mm512_load_si512(from.words), _mm512_load_si512(from.tails), _mm512_load_si512(from.places),
+                n_bytes >= 8 ? ~0ULL : first(n_bytes), n_bytes > 8 ? first(n_bytes - 8) : 0};
+    }
+
+    HAMTARGET_INLINE __m512i words(__m512i low, __m512i high) const {
+        return _mm512_maskz_permutex2var_epi8(of_words, low, word_bytes, high);
+    }
+    HAMTARGET_INLINE __m512i tails(__m512i low, __m512i high) const {
+        return _mm512_maskz_permutex2var_epi8(of_tails, low, tail_bytes, high);
+    }
+    HAMTARGET_INLINE __m256i places(__m512i low, __m512i high, __mmask8 which) const {
+        const __m512i all = _mm512_maskz_permutex2var_epi8(kOfPlaces, low, place_bytes, high);
+        return _mm512_cvtepi64_epi32(_mm512_maskz_compress_epi64(which, all));
+    }
+};
+
+std::size_t avx512_near_excerpts(const std::uint8_t* wanted, std::size_t n_bytes, const std::uint8_t* entries,
+                                 std::size_t count, Distance radius, std::uint32_t* places) {
+    if (n_bytes > EightExcerpts::kMostBytes)
+        return near_excerpts_one_by_one(wanted, n_bytes, entries, count, radius, places);
+    const auto eight = EightExcerpts::of(n_bytes);
+    std::uint64_t words = 0, tails = 0;
+    std::memcpy(&words, wanted, smaller<std::size_t>(8, n_bytes));
+    if (n_bytes > 8) std::memcpy(&tails, wanted + 8, n_bytes - 8);
+    const __m512i wanted_words = broadcast(words), wanted_tails = broadcast(tails), widest = broadcast(radius);
+    const std::size_t size = n_bytes + 4;
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < count; i += 8) {
+        const std::size_t left = smaller<std::size_t>(8, count - i), bytes = left * size;
+        const std::uint8_t* from = entries + i * size;
+        __builtin_prefetch(from + kPrefetchedBytes);
+        __builtin_prefetch(from + kPrefetchedBytes + 64);
+        const __m512i low = _mm512_maskz_loadu_epi8(bytes >= 64 ? ~0ULL : (1ULL << bytes) - 1, from);
+        const __mmask64 rest = bytes >= 128 ? ~0ULL : bytes > 64 ? (1ULL << (bytes - 64)) - 1 : 0;
+        const __m512i high = _mm512_maskz_loadu_epi8(rest, from + 64);
+        const __m512i apart =
+            _mm512_add_epi64(_mm512_popcnt_epi64(_mm512_xor_si512(eight.words(low, high), wanted_words)),
+                             _mm512_popcnt_epi64(_mm512_xor_si512(eight.tails(low, high), wanted_tails)));
+        const auto there = static_cast<__mmask8>((1u << left) - 1);
+        const __mmask8 near = _mm512_mask_cmple_epu64_mask(there, apart, widest);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(places + found), eight.places(low, high, near));
+        found += static_cast<std::size_t>(__builtin_popcount(near));
+    }
+    return found;
+}
+
 // Asymmetric distances of eight codes of 8 bytes, given the bits that differ from the query. Both halves of all bytes
 // are looked up at once, each byte of a code in its own 16 places of a table of 128.
 struct EightAsymmetric {
@@ -534,6 +610,7 @@ extern const CodeKernel kAvx512Codes;
 constinit const CodeKernel kAvx512Codes = {.name = "avx512",
                                            .distances = avx512_distances,
                                            .within = avx512_within,
+                                           .near_excerpts = avx512_near_excerpts,
                                            .read_buckets = avx512_read_buckets,
                                            .most_sorted = 32,
                                            .sort_rows = avx512_sort_rows,

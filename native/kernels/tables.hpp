@@ -75,6 +75,22 @@ struct Span {
     HAMTARGET_INLINE std::size_t size() const { return stop - start; }
 };
 
+// Which bytes of a code stand in a table whose entries are too many to hold whole codes: those that follow the substring,
+// on from the first byte after the last. They rule most rows out, and whole codes are fetched of the others only.
+struct Excerpts {
+    const std::uint8_t* entries = nullptr;  // n_bytes of the code, then its place in the first table; null: none
+    std::uint32_t n_bytes = 0;
+    std::uint32_t first_byte = 0;
+    bool is_apart = false;  // has none of the substring's bits
+
+    HAMTARGET_INLINE std::size_t entry_bytes() const { return n_bytes + sizeof(std::uint32_t); }
+    HAMTARGET_INLINE void copy(const std::uint8_t* code, std::size_t code_bytes, std::uint8_t* to) const {
+        const std::size_t until_end = smaller<std::size_t>(n_bytes, code_bytes - first_byte);
+        std::memcpy(to, code + first_byte, until_end);
+        std::memcpy(to + until_end, code, n_bytes - until_end);
+    }
+};
+
 // A table that a segment owns. Bucket b holds the places offsets[b] to offsets[b + 1] - 1.
 //
 // The arrays may be those of a file that was opened without verification, so their content is not to be trusted:
@@ -83,10 +99,13 @@ struct Span {
 struct Table {
     KeyBits key;
     const std::uint32_t* offsets = nullptr;  // 2^key.length() + 1
-    const std::uint8_t* codes = nullptr;     // by place
-    const RowNumber* rows = nullptr;         // by place
+    const std::uint8_t* codes = nullptr;     // by place; of the first table where this one has excerpts
+    const RowNumber* rows = nullptr;         // by place; of the first table where this one has excerpts
     std::uint32_t n_rows = 0;
     double mean_bucket = 0;  // rows in the bucket of a stored row, on average
+    Excerpts excerpts{};     // by place, instead of codes and rows
+
+    HAMTARGET_INLINE bool has_excerpts() const { return excerpts.entries != nullptr; }
 
     std::size_t n_offsets() const { return (std::size_t{1} << key.length()) + 1; }
 
@@ -96,6 +115,12 @@ struct Table {
     }
     HAMTARGET_INLINE RowNumber row_at(std::size_t place) const {
         return RowNumber{smaller(raw(rows[place]), n_rows - 1)};
+    }
+    // Return the place in the first table of an entry of excerpts.
+    HAMTARGET_INLINE std::size_t place_at(std::size_t entry) const {
+        std::uint32_t place;
+        std::memcpy(&place, excerpts.entries + entry * excerpts.entry_bytes() + excerpts.n_bytes, sizeof place);
+        return smaller(place, n_rows - 1);
     }
 };
 
@@ -107,6 +132,10 @@ struct Lookup {
 
 HAMTARGET_INLINE void prefetch_bucket(const Table& table, Span span, std::size_t n_bytes) {
     if (span.start == span.stop) return;
+    if (table.has_excerpts()) {
+        const std::size_t size = table.excerpts.entry_bytes();
+        return prefetch_bytes(table.excerpts.entries + span.start * size, span.size() * size);
+    }
     prefetch_bytes(table.codes + span.start * n_bytes, span.size() * n_bytes);
     prefetch_bytes(table.rows + span.start, span.size() * sizeof *table.rows);
 }

@@ -14,9 +14,10 @@ using Access = SnapshotFile::Access;
 using Check = SnapshotFile::Check;
 
 // Write an index with segments that have tables, one that has none, deleted rows, and embeddings.
-void write_index(const std::filesystem::path& path, std::size_t n_bytes, std::size_t n_tables, EmbeddingKind kind,
+void write_index(const std::filesystem::path& path, const Layout& layout, EmbeddingKind kind,
                  std::vector<std::size_t> batches) {
-    MultiIndex index({n_bytes, n_tables, 0}, 2, kind, best_kernel());
+    const std::size_t n_bytes = layout.n_bytes;
+    MultiIndex index(layout, layout.is_planned ? layout.radius : 2, kind, best_kernel());
     Random random(n_bytes);
     std::int64_t id = 0;
     for (const std::size_t count : batches) {
@@ -52,13 +53,17 @@ void check_shape(const MultiIndex& index) {
         for (std::size_t row = 0; row < places.size(); ++row) CHECK(places[row] < n_rows);
         for (std::size_t row = 1; row < n_rows; ++row)
             CHECK(segment.ids[row_number(row)] > segment.ids[row_number(row - 1)]);
-        CHECK(segment.tables.empty() || segment.tables.size() == layout.n_tables);
+        CHECK(segment.tables.empty() || segment.tables.size() == layout.n_tables || layout.is_planned);
+        CHECK(segment.tables.size() <= 8 * layout.n_bytes);
         for (const Table& table : segment.tables) {
             CHECK(table.key.length() >= 1 && table.key.start() + table.key.length() <= 8 * layout.n_bytes);
             CHECK(table.n_rows == n_rows);
             for (std::size_t b = 0; b + 1 < table.n_offsets(); ++b)
                 CHECK(table.offsets[b] <= table.offsets[b + 1] && table.offsets[b + 1] <= n_rows);
             for (std::size_t place = 0; place < n_rows; ++place) CHECK(raw(table.rows[place]) < n_rows);
+            CHECK(table.excerpts.n_bytes <= layout.n_bytes && table.excerpts.first_byte < layout.n_bytes);
+            for (std::size_t entry = 0; entry < n_rows && table.has_excerpts(); ++entry)
+                CHECK(table.place_at(entry) < n_rows);
         }
     }
 }
@@ -90,8 +95,11 @@ void move_to_heap(MultiIndex& index) {
             const auto offsets = own_copy(table.offsets, table.n_offsets());
             const auto codes = own_copy(table.codes, from.n_rows * n_bytes);
             const auto rows = own_copy(table.rows, from.n_rows);
-            memory->insert(memory->end(), {offsets.owner(), codes.owner(), rows.owner()});
+            const auto entries = own_copy(table.excerpts.entries,
+                                          table.has_excerpts() ? from.n_rows * table.excerpts.entry_bytes() : 0);
+            memory->insert(memory->end(), {offsets.owner(), codes.owner(), rows.owner(), entries.owner()});
             table.offsets = offsets.data();
+            table.excerpts.entries = entries.data();
             table.codes = codes.data();
             table.rows = rows.data();
             to.tables.push_back(table);
@@ -187,7 +195,7 @@ void use(const std::unique_ptr<MultiIndex>& index, Random& random, Check check) 
 
 // Forgeries that take several changes at once, which chance alone rarely makes.
 void one_row_past_the_largest_id(const std::filesystem::path& path) {
-    write_index(path, 1, 1, {}, {1});
+    write_index(path, {1, 1}, {}, {1});
     const Bytes whole = read_file(path);
     std::vector<Piece> pieces = parts_of(whole);
     for (Piece& piece : pieces) {
@@ -215,22 +223,25 @@ int main() {
     const std::size_t count = n_cases(300);
     Tally tally;
     const struct {
-        std::size_t n_bytes, n_tables;
+        Layout layout;
         EmbeddingKind kind;
         std::vector<std::size_t> batches;
     } examples[] = {
-        {8, 3, {}, {}},
-        {1, 1, {}, {1}},
-        {2, 2, {}, {20}},
-        {8, 3, {}, {2100, 60}},
-        {9, 2, {3, Element::kFloat32, Metric::kCosine}, {2100, 2, 300}},
-        {16, 0, {5, Element::kInt8, Metric::kDot}, {300}},
-        {8, 3, {7, Element::kFloat16, Metric::kEuclidean}, {6500, 2048, 40}},
+        {{8, 3}, {}, {}},
+        {{1, 1}, {}, {1}},
+        {{2, 2}, {}, {20}},
+        {{8, 3}, {}, {2100, 60}},
+        {{9, 2}, {3, Element::kFloat32, Metric::kCosine}, {2100, 2, 300}},
+        {{16, 0}, {5, Element::kInt8, Metric::kDot}, {300}},
+        {{8, 3}, {7, Element::kFloat16, Metric::kEuclidean}, {6500, 2048, 40}},
+        // Tables with excerpts, of a number that is given, and of one that is planned.
+        {{16, 5, 0, false, 0, 6}, {}, {2100, 60}},
+        {{32, 32, 0, true, 31}, {}, {2100, 30}},
     };
     std::uint64_t seed = 0;
     const auto kernels = supported_kernels();
-    for (const auto& [n_bytes, n_tables, kind, batches] : examples) {
-        write_index(path, n_bytes, n_tables, kind, batches);
+    for (const auto& [layout, kind, batches] : examples) {
+        write_index(path, layout, kind, batches);
         for (const auto& [access, check] : {std::pair(Access::map, Check::all), std::pair(Access::read, Check::all),
                                             std::pair(Access::map, Check::bounds)}) {
             const CodeKernel& kernel = *kernels[seed % kernels.size()];

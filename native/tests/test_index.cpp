@@ -272,8 +272,10 @@ void one_life(std::uint64_t seed, const CodeKernel& kernel) {
                                     {.writer_rows = 0, .young_share = 4, .most_parts = 5},
                                     {.writer_rows = 1000, .many_parts = 2, .young_share = 4, .most_parts = 6}};
     const std::size_t radius = random() % 2 ? random() % 4 : random() % (8 * n_bytes);
-    auto index = std::make_unique<MultiIndex>(Layout{n_bytes, n_tables, 0}, radius, kind, kernel,
-                                              policies[random() % std::size(policies)]);
+    const bool is_planned = n_tables && random() % 3 == 0;
+    const std::size_t excerpt_bytes = random() % 2 ? 0 : 1 + random() % n_bytes;
+    const Layout layout{n_bytes, n_tables, 0, is_planned, is_planned ? radius : 0, excerpt_bytes};
+    auto index = std::make_unique<MultiIndex>(layout, radius, kind, kernel, policies[random() % std::size(policies)]);
     Model model;
     std::set<std::int64_t> used;
     const Folder folder;
@@ -311,6 +313,7 @@ void one_life(std::uint64_t seed, const CodeKernel& kernel) {
                 index = open_index(folder / "index", random() % 2 ? Access::map : Access::read,
                                    random() % 2 ? Check::all : Check::bounds, kernel);
                 CHECK(index->layout().n_bytes == n_bytes && index->layout().n_tables == n_tables);
+                CHECK(index->layout().is_planned == is_planned && index->radius() == radius);
                 CHECK(index->embedding() == kind);
         }
         check_refusals(*index, model, used, random);

@@ -65,6 +65,23 @@ void check_sorting(Random& random, const CodeKernel& kernel) {
         }
 }
 
+// Entries of excerpts of every length and number, beside their distances one by one.
+void check_excerpts(Random& random, const CodeKernel& kernel) {
+    const std::size_t n_bytes = 1 + random() % 40, count = random() % 50, size = n_bytes + 4;
+    const auto radius = static_cast<Distance>(random() % (6 * n_bytes));
+    std::vector<std::uint8_t> wanted(n_bytes), entries(count * size);
+    for (std::uint8_t& byte : wanted) byte = static_cast<std::uint8_t>(random());
+    for (std::uint8_t& byte : entries) byte = static_cast<std::uint8_t>(random());
+    std::vector<std::uint32_t> expected, found(count + kKernelSlack);
+    for (std::size_t i = 0; i < count; ++i) {
+        std::uint32_t place;
+        std::memcpy(&place, entries.data() + i * size + n_bytes, sizeof place);
+        if (tests::distance_of(wanted, entries.data() + i * size) <= radius) expected.push_back(place);
+    }
+    found.resize(kernel.near_excerpts(wanted.data(), n_bytes, entries.data(), count, radius, found.data()));
+    CHECK(found == expected);
+}
+
 // Rows within the radius that share a substring with the query, by distance.
 using Found = std::vector<std::vector<RowNumber>>;
 
@@ -188,6 +205,7 @@ int main() {
     for (const CodeKernel* kernel : supported_kernels()) {
         for (int i = 0; i < 20; ++i) check_sorting(random, *kernel);
         for (int i = 0; i < 30; ++i) check_buckets(random, *kernel);
+        for (int i = 0; i < 1000; ++i) check_excerpts(random, *kernel);
     }
     check_buffers();
     std::printf("lists: ok\n");

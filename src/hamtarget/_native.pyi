@@ -22,6 +22,9 @@ def within(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
     """Return the rows within `radius` of one query, and their distances, in the order of the rows."""
 
+def planned_tables(n_bytes: int, radius: int, n_rows: int) -> tuple[int, int]:
+    """Return the number of tables that a piece of so many rows gets, and the bytes of an excerpt in them."""
+
 class Element(enum.Enum):
     float32 = 0
     float16 = 1
@@ -96,6 +99,8 @@ class MultiIndex:
         element: Element = ...,
         metric: Metric = ...,
         kernel: str | None = None,
+        is_planned: bool = False,
+        excerpt_bytes: int = 0,
     ) -> None: ...
     def add(
         self, ids: NDArray[np.int64], codes: NDArray[np.uint8], embeddings: NDArray[np.uint8] | None = None
@@ -149,6 +154,12 @@ class MultiIndex:
     def n_bytes(self) -> int: ...
     @property
     def n_tables(self) -> int: ...
+    @property
+    def is_planned(self) -> bool: ...
+    @property
+    def parts(self) -> list[tuple[int, int, int]]:
+        """Rows, tables and bytes of an excerpt of each part, the largest first."""
+
     @property
     def radius(self) -> int: ...
     @property

@@ -49,6 +49,9 @@ FILES = {
     "multi_index_1.ham": (MultiIndex, 16, {"radius": 1}, Embeddings(3, "int8", "l2")),
     "flat_index_1.ham": (FlatIndex, 24, {}, Embeddings(2, "float16", "cosine")),
     "empty_index_1.ham": (MultiIndex, 64, {"radius": 2}, None),
+    # Version 2: the index chooses its tables, which hold excerpts of codes.
+    "multi_index_2.ham": (MultiIndex, 256, {"radius": 7}, Embeddings(3, "int8", "l2")),
+    "flat_index_2.ham": (FlatIndex, 24, {}, Embeddings(2, "float16", "cosine")),
 }
 
 

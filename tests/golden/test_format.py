@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[2]
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 
 
-@pytest.fixture(params=["golden", "small", "large", "folded", "long ids"])
+@pytest.fixture(params=["golden", "golden 2", "small", "large", "folded", "long ids", "excerpts"])
 def index_file(request, tmp_path):
     path = tmp_path / "index"
-    if request.param == "golden":
-        shutil.copy(FOLDER / "multi_index_1.ham", path)
+    if request.param.startswith("golden"):
+        shutil.copy(FOLDER / ("multi_index_1.ham" if request.param == "golden" else "multi_index_2.ham"), path)
         return path
     rng = np.random.default_rng(5)
     n_rows = 3 if request.param == "small" else 3000
-    n_bytes, radius = {"folded": (16, 4), "long ids": (3, 2)}.get(request.param, (2, 1))
+    n_bytes, radius = {"folded": (16, 4), "long ids": (3, 2), "excerpts": (32, 31)}.get(request.param, (2, 1))
     index = MultiIndex(8 * n_bytes, radius=radius)
     numbers = np.arange(n_rows) * (2**40 if request.param == "long ids" else 1)
     index.add(numbers, rng.integers(0, 256, (n_rows, n_bytes), dtype=np.uint8))
@@ -89,7 +89,8 @@ def test_checksum_gives_published_values():
 
 def test_every_byte_is_where_the_page_says(index_file):
     data = index_file.read_bytes()
-    assert struct.unpack_from("<8sI", data) == (b"\x89HAM\r\n\x1a\n", 1)
+    magic, version = struct.unpack_from("<8sI", data)
+    assert (magic, version in (1, 2)) == (b"\x89HAM\r\n\x1a\n", True)
     n_sections, kind, n_bytes, table_checksum, reserved, checksum = struct.unpack_from("<I16s4Q", data, 12)
     assert kind.rstrip(b"\0") == b"multi-index"
     assert reserved == 0
@@ -128,7 +129,7 @@ def test_page_names_every_section(index_file):
 
 def test_rows_are_where_the_page_says(index_file):
     found = reader_of_the_page()(index_file)
-    n_bytes, _, radius, *_, n_parts = found["index"].tolist()
+    n_bytes, _, radius, _, _, _, n_parts, *_ = found["index"].tolist()
     index = MultiIndex.open(index_file)
     assert (index.n_bits, index.radius) == (8 * n_bytes, radius)
     ids, codes = [], []
@@ -151,18 +152,28 @@ def test_rows_are_where_the_page_says(index_file):
 
 def test_buckets_are_what_the_page_says(index_file):
     found = reader_of_the_page()(index_file)
-    n_bytes, n_tables, *_, n_parts = found["index"].tolist()
+    n_bytes, _, _, _, _, _, n_parts, *_ = found["index"].tolist()
     with_tables = [part for part in range(n_parts) if len(found[f"{part}/key_bits"])]
     for part in with_tables:
         codes = found[f"{part}/codes"].reshape(-1, n_bytes)[np.argsort(found[f"{part}/0/rows"])]
+        n_tables = len(found[f"{part}/key_bits"])
         quotient, remainder = divmod(8 * n_bytes, n_tables)
         start = 0
         for table, key_bits in enumerate(found[f"{part}/key_bits"].tolist()):
-            places = found[f"{part}/{table}/codes" if table else f"{part}/codes"].reshape(-1, n_bytes)
-            rows = found[f"{part}/{table}/rows"]
-            np.testing.assert_array_equal(places, codes[rows])
-            assert sorted(rows.tolist()) == list(range(len(codes)))
             stop = start + quotient + (table < remainder)
+            if f"{part}/{table}/excerpts" in found:
+                entries = found[f"{part}/{table}/excerpts"].reshape(len(codes), -1)
+                numbers = np.ascontiguousarray(entries[:, -4:]).view("<u4")[:, 0]
+                places = found[f"{part}/codes"].reshape(-1, n_bytes)[numbers]
+                assert sorted(numbers.tolist()) == list(range(len(codes)))
+                first = -(-min(stop, start + 2 * key_bits) // 8)
+                kept = [(first + i) % n_bytes for i in range(entries.shape[1] - 4)]
+                np.testing.assert_array_equal(entries[:, :-4], places[:, kept])
+            else:
+                places = found[f"{part}/{table}/codes" if table else f"{part}/codes"].reshape(-1, n_bytes)
+                rows = found[f"{part}/{table}/rows"]
+                np.testing.assert_array_equal(places, codes[rows])
+                assert sorted(rows.tolist()) == list(range(len(codes)))
             substring = np.unpackbits(places, axis=1, bitorder="little")[:, start:stop].astype(int)
             folded = substring[:, :key_bits]
             more = substring[:, key_bits : 2 * key_bits]
@@ -175,7 +186,7 @@ def test_buckets_are_what_the_page_says(index_file):
     assert bool(with_tables) == any(len(found[f"{part}/codes"]) >= 2048 * n_bytes for part in range(n_parts))
 
 
-@pytest.mark.parametrize("version", [2, 3, 2**32 - 1])
+@pytest.mark.parametrize("version", [3, 4, 2**32 - 1])
 def test_newer_version_is_unsupported(index_file, version):
     data = bytearray(index_file.read_bytes())
     struct.pack_into("<I", data, 8, version)

@@ -16,9 +16,11 @@ from hamtarget.codes import distances
 SHA256 = {
     "empty_index_1.ham": "e8c0f46b8dc1fae1010e9c6c52480f3f01de9d12a5686e49e47f872c9b7969c7",
     "flat_index_1.ham": "bc8ec3c6e127efb0c13b433bc5876901f992cbe2224ba54f3ac754ef5d05776b",
+    "flat_index_2.ham": "92ce72eadfcbe20cf88aecc2f741239327a72c617bd8bc0996ba0acba8871ea7",
+    "multi_index_2.ham": "c7e5ad34aba97235cc13a97d5f8afc5efc9ffa86fa066425e498cf954a138f6a",
     "multi_index_1.ham": "140a7176f3f1194d91c360678acf809d68cd2ed3b4fcfdb458953f81c8853cd3",
 }
-ROWS_NAMES = ["multi_index_1.ham", "flat_index_1.ham"]
+ROWS_NAMES = ["multi_index_1.ham", "flat_index_1.ham", "multi_index_2.ham", "flat_index_2.ham"]
 
 
 @pytest.mark.parametrize("name", golden_files.FILES)
@@ -48,7 +50,7 @@ def test_every_row_is_found(name):
     kept = golden_files.kept()
     ids, codes = golden_files.ids()[kept], golden_files.codes(n_bits // 8)[kept]
     queries = golden_files.codes(n_bits // 8)[::40]
-    for radius in (0, 1, 4):
+    for radius in (0, 1, 4, 9):
         hits = index.search_batch(queries, radius)
         for q, query in enumerate(queries):
             away = distances(query, codes, n_bits)[0]

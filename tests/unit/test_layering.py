@@ -36,7 +36,8 @@ MAY_IMPORT = {
     # Scans on a device of torch: runs where the native core is not built.
     "search.device": GROUND,
     # Plans by arithmetic alone: whoever plans need not have built the native core.
-    "search.planning": GROUND - {"_native"},
+    "search.planning": GROUND - {"_native"} | {"search.table_costs"},
+    "search.table_costs": GROUND - {"_native"},
     "evaluation": GROUND,
     "evaluation.report": GROUND | {"search.planning"},
     # Alters pictures, and encodes them.

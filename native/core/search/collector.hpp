@@ -42,9 +42,9 @@ class Collector {
     FirstHits& found(std::size_t q) { return found_[q]; }
     Cost& cost(std::size_t q) { return cost_[q]; }
 
-    // Tell whether every row of the part that is near enough is a hit.
+    // Tell whether no row of the part is deleted or filtered out.
     bool takes_all(const Part& part) const {
-        return request_.limit == kNoLimit && !part.deleted && !request_.filter;
+        return !part.deleted && !request_.filter;
     }
 
     // Add a row, unless it is deleted or filtered out.
@@ -96,12 +96,15 @@ class Collector {
         std::size_t most = 0;
         for (std::size_t distance = 0; distance < lists.n_lists(); ++distance) most += lists.size(distance);
         ResultWriter writer(kernel_, part.segment->ids, hits, most);
-        for (std::size_t distance = 0; distance < lists.n_lists(); ++distance) {
+        std::size_t left = request_.limit;
+        for (std::size_t distance = 0; distance < lists.n_lists() && left > 0; ++distance) {
             std::span<RowNumber> rows = lists.sorted(distance, kernel_);
             if (!takes_all) {
                 const auto refused = [&](RowNumber row) { return !allows(part, row); };
                 rows = {rows.begin(), std::remove_if(rows.begin(), rows.end(), refused)};
             }
+            rows = rows.first(std::min(rows.size(), left));
+            left -= rows.size();
             writer.write(rows, static_cast<Distance>(distance));
         }
         work_.find_hits(writer.finish());

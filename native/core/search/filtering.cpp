@@ -64,6 +64,7 @@ Manifest refuse_others(const Manifest& manifest, const Filter& filter, Work& wor
 
 Manifest gather_live(Layout layout, const Manifest& manifest, Work& work) {
     layout.n_tables = 0;
+    layout.is_planned = false;
     const std::size_t n_live = manifest.n_live(), n_bytes = layout.n_bytes, width = layout.embedding_bytes;
     Array<std::uint8_t> codes(n_live * n_bytes), embeddings(n_live * width);
     Array<Id> ids(n_live);

@@ -163,7 +163,7 @@ class Prober {
                 table.table = &tables[j];
                 table.n_listed = 0;
                 table.own = key.bucket_of(code_);
-                table.sets.reset(costs, key.length(), (request_.radius - j) / layout_.n_tables);
+                table.sets.reset(costs, key.length(), (request_.radius - j) / tables.size());
                 highest = std::max(highest, table.sets.highest());
                 mean_cost_ += static_cast<double>(table.sets.highest()) / static_cast<double>(key.length());
             }
@@ -262,13 +262,30 @@ class Prober {
         std::size_t count = 0;
         for (const Bucket& bucket : listed()) {
             const ProbedTable& from = tables_[bucket.table];
+            if (from.table->has_excerpts()) {
+                by_excerpts_.push_back(bucket);
+                continue;
+            }
             planned_[count] = {from.table->codes + std::size_t{bucket.span.start} * layout_.n_bytes,
                                from.table->rows + bucket.span.start,
                                static_cast<std::uint32_t>(bucket.span.size()), static_cast<std::uint32_t>(from.part)};
             count += bucket.span.size() > 0;
         }
         planned_.resize(count);
+        for (const Bucket& bucket : by_excerpts_) plan_places(bucket);
+        by_excerpts_.clear();
         read_planned();
+    }
+
+    // Plan to read the codes that a bucket of excerpts names, one by one: they lie all over the first table.
+    void plan_places(const Bucket& bucket) {
+        const ProbedTable& from = tables_[bucket.table];
+        const Table& table = *from.table;
+        for (std::size_t i = bucket.span.start; i < bucket.span.stop; ++i) {
+            const std::size_t place = table.place_at(i);
+            planned_.push_back({table.codes + place * layout_.n_bytes, table.rows + place, 1,
+                                static_cast<std::uint32_t>(from.part)});
+        }
     }
 
     void read_planned() {
@@ -441,7 +458,7 @@ class Prober {
     std::vector<FlipSet> sets_;
     std::vector<std::size_t> n_sets_;  // of each table
     Growing<Bucket> buckets_;
-    std::vector<Bucket> last_buckets_;
+    std::vector<Bucket> last_buckets_, by_excerpts_;
     std::vector<RowRun> planned_;
     Growing<Hit> found_;
     Growing<Asymmetric> distances_;  // of each hit that was found

@@ -1,4 +1,4 @@
-// What to search for, and what it will cost.
+// What to search for.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "../hits.hpp"
 #include "../limits.hpp"
@@ -49,42 +48,6 @@ struct Request {
     std::size_t budget = 0;                    // rows that probing may read for a query
     std::size_t comparisons = kNoLimit;        // rows whose embeddings are compared, if buckets are probed
     Limits* limits = nullptr;                  // on the work of all queries together; null: none
-};
-
-// Costs of a bucket, which is far away in memory, and of a row in it, in rows of a linear scan (about 0.1 ns).
-inline constexpr std::size_t kBucketCost = 500;
-inline constexpr std::size_t kBucketRowCost = 2;
-
-// Estimated costs of the steps of a search, known before it starts.
-class StepCosts {
-  public:
-    StepCosts(const Layout& layout, const Manifest& manifest, std::size_t radius) : until_(radius + 2, 0.0) {
-        for (const Part& part : manifest.parts) {
-            const auto& tables = part.segment->tables;
-            if (tables.empty()) continue;
-            scan_ += static_cast<double>(part.n_rows);
-            for (std::size_t t = 0; t <= radius; ++t) {
-                const Table& table = tables[t % layout.n_tables];
-                until_[t + 1] += choose(table.key.length(), t / layout.n_tables) *
-                                 (kBucketCost + kBucketRowCost * table.mean_bucket);
-            }
-        }
-        for (std::size_t t = 0; t <= radius; ++t) until_[t + 1] += until_[t];
-    }
-
-    double steps(std::size_t first, std::size_t last) const { return until_[last + 1] - until_[first]; }
-    double scan() const { return scan_; }
-
-  private:
-    static double choose(std::size_t n, std::size_t k) {
-        if (k > n) return 0;
-        double result = 1;
-        for (std::size_t i = 0; i < k; ++i) result *= static_cast<double>(n - i) / static_cast<double>(i + 1);
-        return result;
-    }
-
-    double scan_ = 0;
-    std::vector<double> until_;  // [t]: of the steps before t
 };
 
 }  // namespace hamtarget

@@ -87,8 +87,8 @@ void search_manifest(const MultiIndex& index, const Manifest& manifest, const Re
         const auto make = [&] { return std::make_unique<Prober>(index, manifest, request); };
         return search_by(make, request, first, n_threads, hits);
     }
-    const StepCosts costs(index.layout(), manifest, request.radius);
-    const auto make = [&] { return std::make_unique<Searcher>(index, manifest, request, costs); };
+    const SearchPlan plan(index.layout(), manifest, request);
+    const auto make = [&] { return std::make_unique<Searcher>(index, manifest, request, plan); };
     search_by(make, request, first, n_threads, hits);
 }
 
@@ -172,6 +172,8 @@ class FilteredSearch {
   private:
     // Copying a row, and marking it, take as long as scanning so many.
     static constexpr double kGatherCost = 20;
+    // Looking a bucket up takes as long as scanning so many.
+    static constexpr double kBucketRows = 500;
     static constexpr std::size_t kMostTried = 64;
 
     std::size_t n_queries() const { return request_.queries.n_rows; }
@@ -189,8 +191,8 @@ class FilteredSearch {
 
     // Search for the first queries, one by one and then more at a time, until it pays to gather what is allowed.
     void try_some() {
-        const StepCosts costs(index_.layout(), manifest_, request_.radius);
-        auto searcher = std::make_unique<Searcher>(index_, manifest_, request_, costs);
+        const SearchPlan plan(index_.layout(), manifest_, request_);
+        auto searcher = std::make_unique<Searcher>(index_, manifest_, request_, plan);
         for (std::size_t count = 1; done() < n_queries() && done() < kMostTried; count *= 2) {
             searcher->run(done(), std::min(done() + count, n_queries()), hits_);
             if (!pays(request_.filter ? 0 : n_allowed())) continue;
@@ -210,8 +212,7 @@ class FilteredSearch {
     bool pays(std::size_t allowed) const {
         double spent = 0;
         for (std::size_t q = 0; q < done(); ++q)
-            spent += static_cast<double>(kBucketCost) * static_cast<double>(hits_.costs[3 * q]) +
-                     static_cast<double>(hits_.costs[3 * q + 1]);
+            spent += kBucketRows * static_cast<double>(hits_.costs[3 * q]) + static_cast<double>(hits_.costs[3 * q + 1]);
         const double saved = spent / static_cast<double>(done()) - static_cast<double>(allowed);
         const double price = kGatherCost * static_cast<double>(manifest_.n_rows());
         return saved * static_cast<double>(n_queries() - done()) > price;

@@ -5,7 +5,7 @@
 // in none of the first t % m + 1 substrings, and by less in none of the others, is farther than t). So a search within
 // a radius takes the steps 0 to radius, a search for the k nearest stops at the first t within which there are k, and
 // any number of tables serves any radius. A row's own first step follows from its code: it is emitted there and nowhere
-// else, without a set of visited rows.
+// else, without a set of visited rows. Parts may have different numbers of tables: a step is taken in each of them.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "../multi_index.hpp"
 #include "collector.hpp"
 #include "lookups.hpp"
+#include "read_ahead.hpp"
 #include "request.hpp"
 #include "row_lists.hpp"
 #include "search_plan.hpp"
@@ -32,14 +33,12 @@ namespace hamtarget {
 // the parts of the manifest, `t` the steps, `j` the tables.
 class Searcher {
   public:
-    Searcher(const MultiIndex& index, const Manifest& manifest, const Request& request, const StepCosts& costs)
+    Searcher(const MultiIndex& index, const Manifest& manifest, const Request& request, const SearchPlan& plan)
         : layout_(index.layout()),
           kernel_(index.kernel()),
           manifest_(manifest),
           request_(request),
-          costs_(costs),
-          plan_(layout_, manifest, request, costs),
-          n_tables_(layout_.n_tables),
+          plan_(plan),
           work_(request.limits),
           collector_(index, manifest, request, work_),
           lookups_(plan_.own_tables(manifest)) {
@@ -56,15 +55,22 @@ class Searcher {
     }
 
   private:
-    using Reach = SearchPlan::Reach;
     using Collecting = SearchPlan::Collecting;
+    using TabledPart = SearchPlan::TabledPart;
 
     // Queries that read a block of rows while it is in the cache.
     static constexpr std::size_t kChunk = 256;
     // Looking a bucket up takes as long as scanning about so many rows, or more where it is far away in memory.
     static constexpr std::size_t kBucketSteps = 64;
-    // Buckets that are fetched before the first of them is read.
-    static constexpr std::size_t kFetchedBuckets = 32;
+
+    // Codes that are fetched before the first of them is read.
+    static constexpr std::size_t kFetchedCodes = 64;
+
+    // A code that an excerpt did not rule out.
+    struct FetchedCode {
+        std::uint32_t place;  // in the first table
+        std::uint32_t step;
+    };
 
     // A query that will read all rows of a part.
     struct Scan {
@@ -97,7 +103,7 @@ class Searcher {
     void search_chunk(std::size_t first, std::size_t n_queries, Hits& hits) {
         begin_chunk(first, n_queries);
         read_own_buckets(hits);
-        if (plan_.reach == Reach::flipped_buckets)
+        if (plan_.flips())
             for (std::size_t q = 0; q < n_queries; ++q) read_flipped_buckets(q);
         for (std::size_t p = 0; p < manifest_.parts.size(); ++p) scan(p);
         for (; chunk_.n_finished < n_queries; ++chunk_.n_finished) collector_.finish(chunk_.n_finished, hits);
@@ -118,7 +124,7 @@ class Searcher {
     // Take the steps that flip no bit, for all queries: one bucket of each table. Finish the queries that nothing holds
     // up.
     void read_own_buckets(Hits& hits) {
-        const bool all_wait = plan_.reach != Reach::own_buckets || !plan_.scanned.empty();
+        const bool all_wait = plan_.flips() || !plan_.scanned.empty();
         Progress progress = all_wait ? Progress::waits : Progress::finishes;
         for (std::size_t q = 0; q < chunk_.n_queries; ++q) {
             const bool is_listed = plan_.collecting == Collecting::in_lists_alone && list_all(q);
@@ -138,39 +144,40 @@ class Searcher {
     }
 
     // Count the rows in the query's own buckets of a part.
-    std::size_t n_candidates(const Lookup* lookups) const {
+    static std::size_t n_candidates(const Lookup* lookups, const TabledPart& from) {
         std::size_t sum = 0;
-        for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) sum += lookups[j].span.size();
+        for (std::size_t j = 0; j < from.n_own_buckets; ++j) sum += lookups[j].span.size();
         return sum;
     }
 
-    static bool is_scan_cheaper(const Part& part, std::size_t n_candidates) {
-        return n_candidates * kBucketRowCost > part.n_rows;
+    bool is_scan_cheaper(const Part& part, std::size_t n_candidates) const {
+        const double entry = SearchCosts::kEntry + SearchCosts::kEntryByte * static_cast<double>(layout_.n_bytes);
+        return static_cast<double>(n_candidates) * entry > scan_cost(part.n_rows, layout_.n_bytes);
     }
 
     // Put all hits of the query into the lists, or return false if that is too much.
     bool list_all(std::size_t q) {
-        const Lookup* lookups = lookups_.of(q);
-        const std::size_t rows = n_candidates(lookups);
+        const TabledPart& from = plan_.tabled[0];
+        const std::size_t rows = n_candidates(lookups_.of(q), from);
         if (is_scan_cheaper(manifest_.parts[0], rows) || rows > RowLists::kMostRows) return false;
-        list_part(0, q, 0, rows);
+        list_part(from, q, 0, rows);
         return true;
     }
 
     // Put the hits in the query's own buckets of one part into the lists. `first` is the first lookup of the part,
     // `rows` the rows in these buckets.
-    void list_part(std::size_t p, std::size_t q, std::size_t first, std::size_t rows) {
-        const Segment& segment = *manifest_.parts[p].segment;
-        collector_.cost(q).buckets += static_cast<std::int64_t>(plan_.n_own_buckets);
+    void list_part(const TabledPart& from, std::size_t q, std::size_t first, std::size_t rows) {
+        const Segment& segment = *manifest_.parts[from.part].segment;
+        collector_.cost(q).buckets += static_cast<std::int64_t>(from.n_own_buckets);
         collector_.cost(q).candidates += static_cast<std::int64_t>(rows);
         work_.read_rows(rows);
-        work_.spend(plan_.n_own_buckets * kBucketSteps);
-        lists_.reset(request_.radius, rows, plan_.n_own_buckets);
+        work_.spend(from.n_own_buckets * kBucketSteps);
+        lists_.reset(request_.radius, rows, from.n_own_buckets);
         const OwnBuckets buckets{.query = query(q),
                                  .n_bytes = layout_.n_bytes,
                                  .radius = request_.radius,
                                  .tables = segment.tables.data(),
-                                 .n_tables = plan_.n_own_buckets,
+                                 .n_tables = from.n_own_buckets,
                                  .lookups = lookups_.of(q) + first,
                                  .later = lookups_.later(q, first)};
         kernel_.read_buckets(buckets, room_, lists_.view());
@@ -184,79 +191,82 @@ class Searcher {
     void read_tabled_parts(std::size_t q) {
         const Lookup* lookups = lookups_.of(q);
         std::size_t first = 0;
-        for (const std::size_t p : plan_.tabled) {
-            const Part& part = manifest_.parts[p];
-            const std::size_t rows = n_candidates(lookups + first);
-            if (is_scan_cheaper(part, rows)) {
+        for (const TabledPart& from : plan_.tabled) {
+            const std::size_t p = from.part, rows = n_candidates(lookups + first, from);
+            if (is_scan_cheaper(manifest_.parts[p], rows)) {
                 chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), 0});
                 chunk_.is_scanned[q] = 1;
-                for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) lookups_.fetch_later(q, first + j);
+                for (std::size_t j = 0; j < from.n_own_buckets; ++j) lookups_.fetch_later(q, first + j);
             } else if (plan_.collecting != Collecting::one_by_one && rows <= RowLists::kMostRows) {
-                list_part(p, q, first, rows);
+                list_part(from, q, first, rows);
                 collector_.keep_lists(lists_, p, q);
             } else {
-                for (std::size_t j = 0; j < plan_.n_own_buckets; ++j) {
+                for (std::size_t j = 0; j < from.n_own_buckets; ++j) {
                     lookups_.fetch_later(q, first + j);
                     read_bucket(p, j, lookups[first + j].span, q);
                 }
+                read_fetched(p, q);
             }
-            first += plan_.n_own_buckets;
+            first += from.n_own_buckets;
         }
     }
 
     // Take the steps that flip bits, until the limit is reached or a scan is cheaper than what may be left.
     void read_flipped_buckets(std::size_t q) {
-        for (std::size_t t = n_tables_; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
+        const bool has_limit = request_.limit != kNoLimit;
+        for (std::size_t t = plan_.first_flip; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
             const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
             // A cheap step may bring the bound down so far that few are left.
-            const bool worth = last < t || costs_.steps(t, last) <= costs_.scan() ||
-                               (request_.limit != kNoLimit && costs_.steps(t, t) <= costs_.scan() / 16);
+            const bool worth = last < t || plan_.steps(t, last) <= plan_.scan() ||
+                               (has_limit && plan_.steps(t, t) <= plan_.scan() / 16);
             if (chunk_.is_scanned[q] || !worth) return scan_the_rest(q, t);
-            for (const std::size_t p : plan_.tabled) take_step(p, t, q);
+            // Without a limit nothing can end the search before the last step, and buckets of all steps are fetched ahead.
+            const std::size_t until = has_limit ? t : request_.radius;
+            for (const TabledPart& from : plan_.tabled) {
+                for (std::size_t step = std::max(t, from.n_tables); step <= until; ++step) take_step(from.part, step, q);
+                read_ahead_.drain([&](const QueuedBucket& bucket) { read_bucket(from.part, bucket.step, bucket.span, q); });
+                read_fetched(from.part, q);
+            }
+            t = until;
         }
     }
 
-    // Plan scans of the parts that are not scanned for this query yet. Rows of steps before t have been emitted.
+    // Plan scans of the parts that are not scanned for this query yet. Rows of steps before t have been emitted, and so
+    // have all rows in the query's own buckets.
     void scan_the_rest(std::size_t q, std::size_t t) {
-        for (const std::size_t p : plan_.tabled) {
-            const auto& scans = chunk_.scans[p];
+        for (const TabledPart& from : plan_.tabled) {
+            auto& scans = chunk_.scans[from.part];
             const auto same = [&](const Scan& scan) { return scan.query == q; };
             if (std::none_of(scans.begin(), scans.end(), same))
-                chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), static_cast<std::uint32_t>(t)});
+                scans.push_back({static_cast<std::uint32_t>(q), static_cast<std::uint32_t>(std::max(t, from.n_own_buckets))});
         }
     }
 
+    // Queue the buckets of a step to be read; some of them are read at once.
     void take_step(std::size_t p, std::size_t t, std::size_t q) {
-        const Table& table = manifest_.parts[p].segment->tables[t % n_tables_];
-        const std::size_t flips = t / n_tables_, length = table.key.length();
+        const auto& tables = manifest_.parts[p].segment->tables;
+        const Table& table = tables[t % tables.size()];
+        const std::size_t flips = t / tables.size(), length = table.key.length();
         if (flips > length) return;
         const BucketNumber own = table.key.bucket_of(query(q));
         std::uint64_t mask = (std::uint64_t{1} << flips) - 1;
-        BucketNumber buckets[kFetchedBuckets];
-        Span spans[kFetchedBuckets];
         while (mask < std::uint64_t{1} << length) {
-            std::size_t count = 0;
-            for (; count < kFetchedBuckets && mask < std::uint64_t{1} << length; ++count) {
-                buckets[count] = flipped(own, static_cast<std::uint32_t>(mask));
-                __builtin_prefetch(table.offsets + raw(buckets[count]));
-                // The next larger number with as many bits set (Gosper).
-                const std::uint64_t lowest = mask & -mask, carried = mask + lowest;
-                mask = (((mask ^ carried) >> 2) / lowest) | carried;
-            }
-            work_.spend(count * kBucketSteps);
-            for (std::size_t i = 0; i < count; ++i) {
-                spans[i] = table.bucket(buckets[i]);
-                prefetch_bucket(table, spans[i], layout_.n_bytes);
-            }
-            for (std::size_t i = 0; i < count; ++i) read_bucket(p, t, spans[i], q);
+            work_.spend(kBucketSteps);
+            read_ahead_.push({&table, flipped(own, static_cast<std::uint32_t>(mask)), static_cast<std::uint32_t>(t), {}},
+                             layout_.n_bytes,
+                             [&](const QueuedBucket& bucket) { read_bucket(p, bucket.step, bucket.span, q); });
+            // The next larger number with as many bits set (Gosper).
+            const std::uint64_t lowest = mask & -mask, carried = mask + lowest;
+            mask = (((mask ^ carried) >> 2) / lowest) | carried;
         }
     }
 
     // Emit the hits of a bucket that step t reads and no earlier one.
     void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
         const Segment& segment = *manifest_.parts[p].segment;
-        const Table& table = segment.tables[t % n_tables_];
+        const Table& table = segment.tables[t % segment.tables.size()];
         ++collector_.cost(q).buckets;
+        if (table.has_excerpts()) return read_excerpts(p, t, span, q);
         each_block_within(table.codes, span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
@@ -264,6 +274,50 @@ class Searcher {
                     collector_.emit(p, table.row_at(start + room_.positions[i]), room_.distances[i], q);
             }
         });
+    }
+
+    // Fetch the codes of a bucket of excerpts that may be near, to be read by `read_fetched`.
+    void read_excerpts(std::size_t p, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[p].segment;
+        const std::size_t n_tables = segment.tables.size();
+        const Table& table = segment.tables[t % n_tables];
+        const Excerpts& excerpts = table.excerpts;
+        std::uint8_t wanted[kMaxCodeBytes];
+        excerpts.copy(query(q), layout_.n_bytes, wanted);
+        // What differs in the substring differs besides.
+        const std::size_t flips = excerpts.is_apart ? t / n_tables : 0;
+        collector_.cost(q).candidates += span.stop - span.start;
+        for (std::size_t start = span.start; start < span.stop; start += kBlockRows) {
+            const std::size_t count = std::min<std::size_t>(kBlockRows, span.stop - start);
+            work_.read_rows(count);
+            const std::size_t bound = collector_.found(q).bound();
+            if (bound < flips) return;
+            const std::size_t n_near =
+                kernel_.near_excerpts(wanted, excerpts.n_bytes, excerpts.entries + start * excerpts.entry_bytes(),
+                                      count, static_cast<Distance>(bound - flips), room_.positions);
+            for (std::size_t i = 0; i < n_near; ++i) {
+                const std::uint32_t place = std::min(room_.positions[i], table.n_rows - 1);
+                __builtin_prefetch(table.codes + std::size_t{place} * layout_.n_bytes);
+                fetched_.push_back({place, static_cast<std::uint32_t>(t)});
+            }
+            if (fetched_.size() >= kFetchedCodes) read_fetched(p, q);
+        }
+    }
+
+    // Emit the hits among the codes that were fetched.
+    void read_fetched(std::size_t p, std::size_t q) {
+        if (fetched_.empty()) return;
+        const Segment& segment = *manifest_.parts[p].segment;
+        const std::size_t n_bytes = layout_.n_bytes, before = collector_.n_found(q);
+        for (const FetchedCode& fetched : fetched_) {
+            const std::uint8_t* code = segment.codes.data() + std::size_t{fetched.place} * n_bytes;
+            Distance distance;
+            kernel_.distances(query(q), {code, 1, n_bytes}, &distance);
+            if (distance <= collector_.found(q).bound() && is_first_step(segment, q, code, fetched.step))
+                collector_.emit(p, segment.row_at(fetched.place), distance, q);
+        }
+        fetched_.clear();
+        collector_.count_from(before, q);
     }
 
     // Call found(first place, codes, number of rows within the bound) for each block of a span that has such rows.
@@ -286,7 +340,7 @@ class Searcher {
 
     // Tell whether no step before t reads a row that step t reads.
     bool is_first_step(const Segment& segment, std::size_t q, const std::uint8_t* code, std::size_t t) const {
-        if (t >= n_tables_) return first_step(segment, q, code) == t;
+        if (t >= segment.tables.size()) return first_step(segment, q, code) == t;
         const auto shares = [&](const Table& table) {
             return table.key.bucket_of(code) == table.key.bucket_of(query(q));
         };
@@ -295,11 +349,12 @@ class Searcher {
 
     // Return the step that reads this row first.
     std::size_t first_step(const Segment& segment, std::size_t q, const std::uint8_t* code) const {
+        const std::size_t n_tables = segment.tables.size();
         std::size_t first = std::size_t(-1);
-        for (std::size_t j = 0; j < n_tables_; ++j) {
+        for (std::size_t j = 0; j < n_tables; ++j) {
             const KeyBits& key = segment.tables[j].key;
             const std::uint32_t differing = raw(key.bucket_of(code)) ^ raw(key.bucket_of(query(q)));
-            first = std::min(first, static_cast<std::size_t>(std::popcount(differing)) * n_tables_ + j);
+            first = std::min(first, static_cast<std::size_t>(std::popcount(differing)) * n_tables + j);
         }
         return first;
     }
@@ -322,7 +377,7 @@ class Searcher {
         const Part& part = manifest_.parts[p];
         const Segment& segment = *part.segment;
         const std::size_t q = scan.query;
-        const bool plain = segment.tables.empty() && collector_.takes_all(part);
+        const bool plain = segment.tables.empty() && request_.limit == kNoLimit && collector_.takes_all(part);
         each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             if (plain) {
                 Hit* to = collector_.found(q).all().extend(count);
@@ -341,9 +396,7 @@ class Searcher {
     const CodeKernel& kernel_;
     const Manifest& manifest_;
     const Request& request_;
-    const StepCosts& costs_;
-    const SearchPlan plan_;
-    const std::size_t n_tables_;
+    const SearchPlan& plan_;
     Work work_;
     Collector collector_;
     Chunk chunk_;
@@ -353,6 +406,8 @@ class Searcher {
     Lookups lookups_;
     RowLists lists_;
     KernelRoom room_;
+    ReadAhead read_ahead_;
+    std::vector<FetchedCode> fetched_;
 };
 
 }  // namespace hamtarget

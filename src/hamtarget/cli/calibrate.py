@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Codes that are taken of a larger store, at random.
 _MOST_CODES = 2_000_000
-# Pairs of many codes are counted as far as that takes seconds: an estimate is there. A unit is a row that is read.
-_COUNTING_COST = 4e9
+# Pairs of many codes are counted as far as that takes seconds: an estimate is there. In nanoseconds, as expected.
+_COUNTING_COST = 2e9
 _COUNTING_SECONDS = 15.0
 # Lines of the table, and those below the recommended radius where not all fit.
 _LINES = 20
@@ -265,17 +265,15 @@ def _counted(advice: RadiusAdvice, codes: Codes, threads: int) -> tuple[RadiusAd
     import numpy as np
 
     from hamtarget.search import Limits, MultiIndex, pairs_within
-    from hamtarget.search.planning import choose_substrings
+    from hamtarget.search.table_costs import choose_substrings
 
     if advice.compared == advice.n_codes:
         return advice, len(advice.table)
     radius = advice.radius
-    choice = choose_substrings(len(codes), advice.n_bits, radius)
-    while radius > 0 and len(codes) * choice.cost > _COUNTING_COST:
+    while radius > 0 and len(codes) * choose_substrings(len(codes), advice.n_bits, radius).cost > _COUNTING_COST:
         radius -= 1
-        choice = choose_substrings(len(codes), advice.n_bits, radius)
     counts = np.zeros(advice.n_bits + 1, dtype=np.int64)
-    index = MultiIndex(advice.n_bits, radius, substrings=choice.substrings)
+    index = MultiIndex(advice.n_bits, radius)
     index.add(np.arange(len(codes)), codes)
     try:
         with progress_on_stderr("Counting pairs") as tell:

@@ -11,7 +11,6 @@ from hamtarget.codes import Codes
 from hamtarget.progress import Progress
 from hamtarget.search.distinct import distinct_codes
 from hamtarget.search.multi import MultiIndex
-from hamtarget.search.planning import choose_substrings
 
 Rows = NDArray[np.int64]
 
@@ -67,7 +66,7 @@ def _nearest_best(
 ) -> tuple[Rows, NDArray[np.uint16]]:
     """Return, for each code, which code is the best of its group, and its distance to that."""
     n_bits = 8 * codes.shape[1]
-    index = MultiIndex(n_bits, radius, substrings=choose_substrings(len(codes), n_bits, radius).substrings)
+    index = MultiIndex(n_bits, radius)
     index.add(np.arange(len(codes)), codes)
     best = np.full(len(codes), -1)
     distances = np.full(len(codes), _FAR, dtype=np.uint16)

@@ -51,13 +51,22 @@ class CodeIndex:
     """Checks what a search is asked for."""
     _has_tables: ClassVar[bool]
 
-    def __init__(self, n_bits: int, *, substrings: int, radius: int | None, embeddings: Embeddings | None) -> None:
+    def __init__(
+        self,
+        n_bits: int,
+        *,
+        substrings: int,
+        radius: int | None,
+        embeddings: Embeddings | None,
+        is_planned: bool = False,
+    ) -> None:
         """Create an empty index; without substrings it has no tables, and every search reads all rows."""
         kind: tuple[int, _native.Element, _native.Metric] | tuple[()] = ()
         if embeddings is not None:
             element, metric = _native.Element[embeddings.dtype], _native.Metric[embeddings.metric]
             kind = (embeddings.n_dims, element, metric)
-        self._hold(_native.MultiIndex(n_bits // 8, substrings, radius or 0, *kind), embeddings)
+        core = _native.MultiIndex(n_bits // 8, substrings, radius or 0, *kind, is_planned=is_planned)
+        self._hold(core, embeddings)
 
     def _hold(self, core: _native.MultiIndex, embeddings: Embeddings | None) -> None:
         self._core = core
@@ -101,10 +110,14 @@ class CodeIndex:
         """Return rows, bits, radius, substrings and memory in a line."""
         parts = [f"rows={len(self):,}", f"n_bits={self.n_bits}"]
         if self._core.n_tables:
-            parts += [f"radius={self.radius}", f"substrings={self._core.n_tables}"]
+            parts.append(f"radius={self.radius}")
+            parts += self._more_in_words()
         if self.embeddings is not None:
             parts.append(f"embeddings={self.embeddings.n_dims} x {self.embeddings.dtype}")
         return f"{type(self).__name__}({', '.join(parts)}, memory={bytes_in_words(self.memory)})"
+
+    def _more_in_words(self) -> list[str]:
+        return []
 
     def add(self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None = None) -> None:
         """Store rows under new ids: all of them or none.

@@ -8,14 +8,17 @@ from hamtarget.codes import check_n_bits, check_radius
 from hamtarget.errors import DtypeError, InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.index import CodeIndex
+from hamtarget.search.table_costs import choose_substrings, scan_cost, substring_choice, substring_choices
+from hamtarget.search.table_explanation import TableExplanation
 
 
 class MultiIndex(CodeIndex):
     """An index that reads only rows that can be near: codes of `n_bits` bits and their ids, in tables of substrings.
 
     A row within `radius` equals the query in one of radius + 1 substrings, so that one bucket of each table is read.
-    With fewer substrings, or for a larger radius, buckets that differ by a few bits are read as well. Where that
-    would take longer than reading every row, every row is read: the result is the same.
+    With fewer substrings, or for a larger radius, buckets that differ by a few bits are read as well. The index chooses
+    the number of substrings by what a search is expected to cost, and again when it has grown: `explain` tells how.
+    Where reading every row is faster than all of that, every row is read: the result is the same.
 
     Example:
         >>> import numpy as np
@@ -40,8 +43,8 @@ class MultiIndex(CodeIndex):
         Args:
             n_bits: bits of a code, a multiple of 8 from 8 to 1,024.
             radius: that of searches that do not name one.
-            substrings: number of tables, 1 to radius + 1, which is the default;
-                `planning.choose_substrings` says which number suits how many rows.
+            substrings: number of tables, 1 to radius + 1; by default the index chooses it, for each piece by its rows
+                (`table_costs.choose_substrings`).
             embeddings: kind of the embeddings that are kept with the codes; none by default.
 
         Raises:
@@ -50,13 +53,65 @@ class MultiIndex(CodeIndex):
         """
         n_bits = check_n_bits(n_bits)
         radius = check_radius(radius, n_bits)
-        substrings = radius + 1 if substrings is None else _check_substrings(substrings, radius)
-        super().__init__(n_bits, substrings=substrings, radius=radius, embeddings=embeddings)
+        super().__init__(
+            n_bits,
+            substrings=radius + 1 if substrings is None else _check_substrings(substrings, radius),
+            radius=radius,
+            embeddings=embeddings,
+            is_planned=substrings is None,
+        )
 
     @property
     def substrings(self) -> int:
-        """Number of substrings, and of tables."""
-        return self._core.n_tables
+        """Number of substrings, and of tables, of the largest piece; radius + 1 where none has tables yet."""
+        return next((tables for _, tables, _ in self._core.parts if tables), self._core.n_tables)
+
+    def _more_in_words(self) -> list[str]:
+        return [f"substrings={self.substrings}"]
+
+    @property
+    def is_planned(self) -> bool:
+        """True if the index chooses the number of substrings; False if its maker did."""
+        return self._core.is_planned
+
+    def explain(self) -> TableExplanation:
+        """Explain the tables: substrings, look-ups, expected candidates and bytes, and the alternatives.
+
+        Figures are those of codes that are spread evenly. `search(..., cost=True)` counts what a query really takes.
+
+        Example:
+            >>> codes = np.random.default_rng(0).integers(0, 256, (5000, 8), dtype=np.uint8)
+            >>> index = MultiIndex(64, radius=2)
+            >>> index.add(np.arange(5000), codes)
+            >>> print(index.explain().why)
+            With 3 substrings a query looks up 3 buckets and reads about 7.3 of 5,000 rows.
+        """
+        pieces = tuple((rows, tables) for rows, tables, _ in self._core.parts)
+        n_rows = max(1, pieces[0][0] if pieces else 0)
+        radius = self._core.radius
+        tables = substring_choice(n_rows, self.n_bits, radius, self.substrings, excerpts=self.is_planned)
+        others = [each for each in substring_choices(n_rows, self.n_bits, radius) if each.substrings != self.substrings]
+        chosen = choose_substrings(n_rows, self.n_bits, radius)
+        if not any(count for _, count in pieces):
+            why = "There are so few rows that every row is read; tables come with more."
+        elif chosen.substrings == self.substrings:
+            why = chosen.reason
+        elif self.is_planned:
+            why = f"{self.substrings} substrings suited the rows of an earlier time; {chosen.substrings} suit those of today."
+        else:
+            why = f"{self.substrings} substrings were asked for; the index would choose {chosen.substrings}."
+        return TableExplanation(
+            n_rows,
+            self.n_bits,
+            radius,
+            self.is_planned,
+            tables,
+            tuple(sorted(others, key=lambda choice: choice.cost)),
+            scan_cost(n_rows, self.n_bits),
+            pieces,
+            self.memory,
+            why,
+        )
 
 
 def _check_substrings(substrings: int, radius: int) -> int:

@@ -1,8 +1,9 @@
 """The paper's cost model (section 1.2): which radius suits a number of rows, and how many rows a query reads.
 
-A code is split into substrings, by default `radius + 1` of them. Each substring has a table from its value to a
+A code is split into substrings, in the paper `radius + 1` of them. Each substring has a table from its value to a
 bucket of rows. A row within `radius` equals the query in at least one substring (pigeonhole), so reading the query's
 bucket of every table misses nothing. With well-distributed codes of n bits a query reads (r+1) N / 2^(n/(r+1)) rows.
+`hamtarget.search.table_costs` says when fewer substrings are faster.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius, distances, substring_bounds
-from hamtarget.errors import DtypeError, InputError
-
-# What looking up a bucket costs, in rows of a bucket that are read: 50 ns against 0.2 ns.
-_ROWS_PER_BUCKET = 250
+from hamtarget.errors import DtypeError
+from hamtarget.search.table_costs import check_n_rows, choose_substrings, directory_bits, in_words
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Plan:
     n_bits: int
     radius: int
     substrings: int
-    """Number of substrings, and of tables: radius + 1."""
+    """Number of substrings, in the paper: radius + 1. An index may choose fewer (`choose_substrings`)."""
     substring_lengths: tuple[int, ...]
     """Bits of each substring."""
     expected_candidates: float
@@ -41,21 +40,6 @@ class Plan:
     """expected_candidates / n_rows; above 1 the tables read more than a linear scan."""
     reason: str
     """Why this radius, or what is wrong with it, in a sentence or two."""
-
-
-@dataclass(frozen=True)
-class SubstringChoice:
-    """Number of substrings that suits a search, and its cost if codes are well distributed (uniform)."""
-
-    substrings: int
-    buckets: int
-    """Buckets that a query looks up."""
-    candidates: float
-    """Rows that a query reads, a row in several buckets counted in each."""
-    cost: float
-    """Cost of a query: that of its buckets and rows, in rows read."""
-    reason: str
-    """Why so many, in a sentence or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +63,7 @@ def recommended_radius(n_rows: int, n_bits: int) -> int:
         InputError: `n_rows` is below 1, or `n_bits` is not a code length.
         DtypeError: one of them is not an integer.
     """
-    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
+    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
     wanted = log2(n_rows)
     # The length n / m falls as m grows: the nearest is on one of the two sides of n / log2 N. A substring has at
     # least one bit, so at most n_bits of them, reached when there are one or two rows.
@@ -103,7 +87,7 @@ def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: in
             `substrings` is not from 1 to `n_bits`.
         DtypeError: one of them is not an integer.
     """
-    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
+    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
     radius = check_radius(radius, n_bits)
     if substrings is None:
         substrings = radius + 1
@@ -116,17 +100,23 @@ def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: in
 def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> int:
     """Return the most bytes that a compact `MultiIndex` of so many rows takes: codes, row numbers, tables and ids.
 
-    Each table holds the codes in its own order, so that reading a bucket is reading on.
+    Each table holds the codes in its own order, so that reading a bucket is reading on. Where the index chooses the
+    number of substrings and codes are long, all tables but the first hold excerpts of them.
 
     Raises:
         InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
         DtypeError: one of them is not an integer.
     """
-    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
+    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
     radius = check_radius(radius, n_bits)
-    lengths = _lengths(n_bits, radius + 1 if substrings is None else substrings)
+    if substrings is None:
+        choice = choose_substrings(n_rows, n_bits, radius)
+        substrings, row_bytes = choice.substrings, choice.bytes_per_row
+    else:
+        row_bytes = substrings * (n_bits // 8 + 4)
+    lengths = _lengths(n_bits, substrings)
     directories = sum(1 << directory_bits(n_rows, length) for length in lengths)
-    return n_rows * (8 + len(lengths) * (n_bits // 8 + 4)) + 4 * (directories + len(lengths))
+    return n_rows * (8 + row_bytes) + 4 * (directories + len(lengths))
 
 
 def measured_candidates(
@@ -187,65 +177,6 @@ def plan(n_rows: int, n_bits: int, radius: int | None = None) -> Plan:
     )
 
 
-def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
-    """Return the number of substrings, 1 to `radius + 1`, with which `MultiIndex` searches fastest within `radius`.
-
-    With fewer than `radius + 1` substrings, bits are flipped: the longer substrings have smaller buckets, but more of
-    them are looked up. A bucket costs about as much as reading 250 rows of it; fewer substrings take less memory.
-
-    Example:
-        >>> choice = choose_substrings(1_000_000, n_bits=64, radius=8)
-        >>> choice.substrings, choice.buckets
-        (5, 57)
-
-    Raises:
-        InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
-        DtypeError: one of them is not an integer.
-    """
-    n_rows, n_bits = _check_n_rows(n_rows), check_n_bits(n_bits)
-    radius = check_radius(radius, n_bits)
-    choices = [_lookups(n_rows, n_bits, radius, substrings) for substrings in range(1, radius + 2)]
-    costs = [_ROWS_PER_BUCKET * buckets + rows for buckets, rows in choices]
-    best = min(range(len(costs)), key=costs.__getitem__)
-    buckets, rows = choices[best]
-    text = (
-        f"With {best + 1} substring{'s' if best else ''} a query looks up {_number(buckets)} bucket"
-        f"{'s' if buckets != 1 else ''} and reads about {_number(rows)} of {n_rows:,} rows"
-    )
-    if best < radius:
-        default_buckets, default_rows = choices[-1]
-        text += f"; with {radius + 1}, {_number(default_buckets)} buckets and {_number(default_rows)} rows"
-    text += "."
-    if costs[best] >= n_rows / 2:
-        text += " A linear scan is as cheap, and the index will do that."
-    return SubstringChoice(best + 1, buckets, rows, costs[best], text)
-
-
-def _lookups(n_rows: int, n_bits: int, radius: int, substrings: int) -> tuple[int, float]:
-    """Return buckets looked up and rows read: table j reads all buckets within (radius - j) // substrings flips."""
-    buckets, rows = 0, 0.0
-    for table, length in enumerate(_lengths(n_bits, substrings)[: radius + 1]):
-        length = directory_bits(n_rows, length)
-        flips = min((radius - table) // substrings, length)
-        looked_up = sum(comb(length, flipped) for flipped in range(flips + 1))
-        buckets += looked_up
-        rows += n_rows * looked_up / (1 << length)
-    return buckets, rows
-
-
-def directory_bits(n_rows: int, length: int) -> int:
-    """Return the bits of a bucket's number, at most about log2 of the rows: directory_bits of the native core."""
-    return min(length, max(4, n_rows.bit_length()) - 2)
-
-
-def _check_n_rows(n_rows: int) -> int:
-    if not isinstance(n_rows, int | np.integer) or isinstance(n_rows, bool):
-        raise DtypeError(f"n_rows is {n_rows!r}; expected an integer")
-    if n_rows < 1:
-        raise InputError(f"n_rows is {n_rows}; expected 1 or more: the number of rows that will be searched")
-    return int(n_rows)
-
-
 def _lengths(n_bits: int, substrings: int) -> list[int]:
     return [stop - start for start, stop in substring_bounds(n_bits, substrings)]
 
@@ -263,7 +194,7 @@ def _reason(n_rows: int, n_bits: int, radius: int, recommended: int, read: float
         f"Radius {radius} splits {n_bits} bits into {radius + 1} substring{'s' if radius else ''} "
         f"of {' or '.join(map(str, lengths))} bit{'s' if lengths != [1] else ''}"
     )
-    cost = f"a query reads about {_number(read)} of {n_rows:,} rows ({_number(100 * read / n_rows)}%)"
+    cost = f"a query reads about {in_words(read)} of {n_rows:,} rows ({in_words(100 * read / n_rows)}%)"
     ideal = f"log2 of the rows ({log2(n_rows):.1f})"
     # Looking up a bucket costs no less than reading a row.
     if radius + 1 + read >= n_rows:
@@ -279,10 +210,6 @@ def _reason(n_rows: int, n_bits: int, radius: int, recommended: int, read: float
             f"Any radius up to {recommended} is about as cheap."
         )
     return f"{split}, nearest to {ideal}: {cost}."
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def _buckets(
