@@ -30,7 +30,7 @@ class Settings:
     Attributes:
         n_bits: bits of a code.
         radius: that of searches that do not name one.
-        substrings: number of tables of the index.
+        substrings: substrings that a database is asked by, and tables of an index in memory: see `index_substrings`.
         embeddings: kind of the embeddings that are kept with the codes, if any.
         durability: a put waits for the disk ("full") or for the operating system ("os").
         has_encoder: True if an encoder is saved with the store.
@@ -44,6 +44,15 @@ class Settings:
     durability: Durability = "full"
     has_encoder: bool = False
     keeps_vectors: bool = False
+
+    @property
+    def index_substrings(self) -> int | None:
+        """Number of tables of an index in memory; None: it chooses them by its rows.
+
+        Where nobody said another number, there are radius + 1. Codes that are kept with embeddings may be probed, and
+        may have been trained for this very number.
+        """
+        return None if self.substrings == self.radius + 1 and self.embeddings is None else self.substrings
 
     def as_texts(self) -> dict[str, str]:
         """Return every setting by name, as JSON, and the checksum of all of them."""

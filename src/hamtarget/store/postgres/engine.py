@@ -491,7 +491,7 @@ class PostgresEngine:
 
     def _new_index(self) -> MultiIndex:
         kept = self.settings
-        return MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        return MultiIndex(kept.n_bits, kept.radius, substrings=kept.index_substrings, embeddings=kept.embeddings)
 
     def _index_of(
         self, connection: Connection, condition: str = "TRUE", limits: _native.Limits | None = None

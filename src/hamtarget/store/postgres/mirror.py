@@ -323,7 +323,7 @@ class Mirror:
 
     def _read_rows(self, connection: Connection, progress: Progress | None) -> LiveIndex:
         kept = self._settings
-        index = MultiIndex(kept.n_bits, kept.radius, substrings=kept.substrings, embeddings=kept.embeddings)
+        index = MultiIndex(kept.n_bits, kept.radius, substrings=kept.index_substrings, embeddings=kept.embeddings)
         sequence, _, n_items = _state(connection)
         for put in copy_out(connection, kept):
             index.add(put.rows, put.codes, put.embeddings)

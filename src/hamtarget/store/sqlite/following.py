@@ -29,7 +29,9 @@ def replay(live: LiveIndex, connection: sqlite3.Connection, sequence: int) -> No
 
 def build_index(connection: sqlite3.Connection, settings: Settings, *, progress: Progress | None) -> MultiIndex:
     """Return an index of all rows that the connection's transaction sees."""
-    index = MultiIndex(settings.n_bits, settings.radius, substrings=settings.substrings, embeddings=settings.embeddings)
+    index = MultiIndex(
+        settings.n_bits, settings.radius, substrings=settings.index_substrings, embeddings=settings.embeddings
+    )
     n_rows = connection.execute("SELECT count(*) FROM items").fetchone()[0] if progress else 0
     parts: list[PutRows] = []
     done = 0

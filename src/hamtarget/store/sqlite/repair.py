@@ -220,7 +220,8 @@ def _read_settings(tables: Tables, index: MultiIndex | None, source: Path) -> tu
             ) from error
     has_encoder = (source / ENCODER_NAME).is_dir()
     radius = 0 if index.radius is None else index.radius
-    settings = Settings(index.n_bits, radius, index.substrings, index.embeddings, has_encoder=has_encoder)
+    substrings = radius + 1 if index.is_planned else index.substrings
+    settings = Settings(index.n_bits, radius, substrings, index.embeddings, has_encoder=has_encoder)
     return settings, ["the settings are damaged: they were taken from the saved index, and durability is 'full'"]
 
 
