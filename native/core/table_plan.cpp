@@ -15,6 +15,8 @@ constexpr std::size_t kRowNumberBytes = sizeof(RowNumber);
 // Bytes that a row of up to 256 bits may take in all tables together. Long codes need more tables, and longer excerpts.
 constexpr std::size_t kMostRowBytes = 256;
 constexpr std::size_t kMostRowBytesOf = 32;
+// Whole codes stand in all tables where a row takes no more than this: they need not be fetched.
+constexpr std::size_t kMostWholeBytes = 304;
 // Excerpts are so long that this share of unlike rows is not ruled out by them: so many standard deviations of their
 // distance below its mean.
 constexpr double kDeviations = 1.9;
@@ -36,7 +38,7 @@ std::size_t row_bytes(const TablePlan& plan, std::size_t n_bytes) {
 TablePlan plan_of(std::size_t n_bytes, std::size_t radius, std::size_t n_tables) {
     const TablePlan whole{n_tables, 0};
     const TablePlan excerpts{n_tables, telling_bytes(n_bytes, radius)};
-    return excerpts.excerpt_bytes && row_bytes(whole, n_bytes) > kMostRowBytes ? excerpts : whole;
+    return excerpts.excerpt_bytes && row_bytes(whole, n_bytes) > kMostWholeBytes ? excerpts : whole;
 }
 
 double search_cost(const TablePlan& plan, std::size_t n_bytes, std::size_t radius, std::size_t n_rows) {
@@ -97,7 +99,7 @@ TablePlan planned_tables(std::size_t n_bytes, std::size_t radius, std::size_t n_
         double lowest = search_cost(best, n_bytes, within, n_rows);
         for (std::size_t n_tables = 2; n_tables <= within + 1; ++n_tables) {
             const TablePlan plan = plan_of(n_bytes, radius, n_tables);
-            if (row_bytes(plan, n_bytes) > most_bytes) break;
+            if (row_bytes(plan, n_bytes) > (plan.excerpt_bytes ? most_bytes : std::max(most_bytes, kMostWholeBytes))) break;
             const double cost = search_cost(plan, n_bytes, within, n_rows);
             if (cost < lowest) lowest = cost, best = plan;
         }

@@ -76,6 +76,11 @@ struct CodeKernel {
     std::size_t (*near_excerpts)(const std::uint8_t* wanted, std::size_t n_bytes, const std::uint8_t* entries,
                                  std::size_t count, Distance radius, std::uint32_t* places);
 
+    // Do what `within` does for the rows at some places, of which there are at most kBlockRows: positions are those of the
+    // places. A place past the last row stands for the last.
+    std::size_t (*within_places)(const std::uint8_t* query, Codes rows, const std::uint32_t* places, std::size_t count,
+                                 Distance radius, std::uint32_t* positions, Distance* distances);
+
     // Find the rows within the radius in the query's own buckets, each row once, in the first table whose substring it
     // shares with the query. The lists have room for all rows of the buckets and kSortSlack more. Row numbers come
     // out as they are in the tables.

@@ -103,6 +103,30 @@ std::size_t within_by_distances(const std::uint8_t* query, Codes rows, Distance 
     }
 }
 
+// CodeKernel::within_places, a row at a time.
+[[maybe_unused]] std::size_t within_places_one_by_one(const std::uint8_t* query, Codes rows,
+                                                      const std::uint32_t* places, std::size_t count, Distance radius,
+                                                      std::uint32_t* positions, Distance* distances) {
+    const auto each_place = [&](std::size_t n_bytes) __attribute__((always_inline)) {
+        std::size_t found = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t place = smaller<std::size_t>(places[i], rows.n_rows - 1);
+            const unsigned distance = code_distance(query, rows.bytes + place * n_bytes, n_bytes);
+            positions[found] = static_cast<std::uint32_t>(i);
+            distances[found] = static_cast<Distance>(distance);
+            found += distance <= radius;
+        }
+        return found;
+    };
+    // A length that the compiler knows needs no loop over words.
+    switch (rows.n_bytes) {
+        case 16: return each_place(16);
+        case 32: return each_place(32);
+        case 128: return each_place(128);
+        default: return each_place(rows.n_bytes);
+    }
+}
+
 // Tell whether this table is the first whose substring the code shares with the query.
 //
 // To share the bucket number is not enough: it would have to be folded for every row and table, where comparing
@@ -184,6 +208,7 @@ constexpr CodeKernel code_kernel_by_distances(const char* name) {
             .distances = distances_to,
             .within = within_by_distances<distances_to>,
             .near_excerpts = near_excerpts_one_by_one,
+            .within_places = within_places_one_by_one,
             .read_buckets = read_buckets_by_within<within_by_distances<distances_to>>,
             .most_sorted = 0,
             .sort_rows = nullptr,

@@ -19,6 +19,7 @@ class SearchPlan {
         std::size_t part;
         std::size_t n_tables;
         std::size_t n_own_buckets;  // later tables would find no more within the radius
+        std::size_t first_lookup;   // own buckets of all parts before it
     };
 
     // How hits of the query's own buckets are collected.
@@ -32,6 +33,7 @@ class SearchPlan {
         : until_(request.radius + 2u, 0.0) {
         const bool has_limit = request.limit != kNoLimit;
         bool has_excerpts = false;
+        std::size_t n_lookups = 0;
         for (std::size_t p = 0; p < manifest.parts.size(); ++p) {
             const Part& part = manifest.parts[p];
             const auto& tables = part.segment->tables;
@@ -43,7 +45,8 @@ class SearchPlan {
                 scanned.push_back(p);
                 continue;
             }
-            tabled.push_back({p, tables.size(), std::min<std::size_t>(request.radius + 1u, tables.size())});
+            tabled.push_back({p, tables.size(), std::min<std::size_t>(request.radius + 1u, tables.size()), n_lookups});
+            n_lookups += tabled.back().n_own_buckets;
             if (flips) first_flip = std::min(first_flip, tables.size());
             has_excerpts |= tables.back().has_excerpts();
             for (std::size_t t = 0; t < until_.size(); ++t) until_[t] += costs[t];

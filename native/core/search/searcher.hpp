@@ -66,16 +66,11 @@ class Searcher {
     // Codes that are fetched before the first of them is read.
     static constexpr std::size_t kFetchedCodes = 64;
 
-    // A code that an excerpt did not rule out.
-    struct FetchedCode {
-        std::uint32_t place;  // in the first table
-        std::uint32_t step;
-    };
-
     // A query that will read all rows of a part.
     struct Scan {
         std::uint32_t query;
         std::uint32_t step;  // rows of earlier steps have been emitted
+        std::uint32_t first_lookup;
     };
 
     // The queries at hand, and how far they are.
@@ -116,7 +111,7 @@ class Searcher {
         chunk_.is_scanned.assign(n_queries, 0);
         for (auto& scans : chunk_.scans) scans.clear();
         for (const std::size_t p : plan_.scanned)
-            for (std::uint32_t q = 0; q < n_queries; ++q) chunk_.scans[p].push_back({q, 0});
+            for (std::uint32_t q = 0; q < n_queries; ++q) chunk_.scans[p].push_back({q, 0, 0});
         collector_.start(first, n_queries);
         lookups_.start(request_.queries.slice(first, n_queries));
     }
@@ -190,11 +185,10 @@ class Searcher {
     // Emit the hits in the query's own buckets of all parts with tables, or plan scans where they are cheaper.
     void read_tabled_parts(std::size_t q) {
         const Lookup* lookups = lookups_.of(q);
-        std::size_t first = 0;
         for (const TabledPart& from : plan_.tabled) {
-            const std::size_t p = from.part, rows = n_candidates(lookups + first, from);
+            const std::size_t p = from.part, first = from.first_lookup, rows = n_candidates(lookups + first, from);
             if (is_scan_cheaper(manifest_.parts[p], rows)) {
-                chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), 0});
+                chunk_.scans[p].push_back({static_cast<std::uint32_t>(q), 0, 0});
                 chunk_.is_scanned[q] = 1;
                 for (std::size_t j = 0; j < from.n_own_buckets; ++j) lookups_.fetch_later(q, first + j);
             } else if (plan_.collecting != Collecting::one_by_one && rows <= RowLists::kMostRows) {
@@ -203,11 +197,10 @@ class Searcher {
             } else {
                 for (std::size_t j = 0; j < from.n_own_buckets; ++j) {
                     lookups_.fetch_later(q, first + j);
-                    read_bucket(p, j, lookups[first + j].span, q);
+                    read_bucket(from, j, lookups[first + j].span, q);
                 }
-                read_fetched(p, q);
+                read_fetched(from, q);
             }
-            first += from.n_own_buckets;
         }
     }
 
@@ -216,16 +209,16 @@ class Searcher {
         const bool has_limit = request_.limit != kNoLimit;
         for (std::size_t t = plan_.first_flip; t <= request_.radius && !collector_.found(q).full_within(t - 1); ++t) {
             const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
-            // A cheap step may bring the bound down so far that few are left.
+            // Cheap steps may bring the bound down so far that few are left. If not, little is lost.
             const bool worth = last < t || plan_.steps(t, last) <= plan_.scan() ||
-                               (has_limit && plan_.steps(t, t) <= plan_.scan() / 16);
+                               (has_limit && plan_.steps(0, t) <= plan_.scan() / 16);
             if (chunk_.is_scanned[q] || !worth) return scan_the_rest(q, t);
             // Without a limit nothing can end the search before the last step, and buckets of all steps are fetched ahead.
             const std::size_t until = has_limit ? t : request_.radius;
             for (const TabledPart& from : plan_.tabled) {
-                for (std::size_t step = std::max(t, from.n_tables); step <= until; ++step) take_step(from.part, step, q);
-                read_ahead_.drain([&](const QueuedBucket& bucket) { read_bucket(from.part, bucket.step, bucket.span, q); });
-                read_fetched(from.part, q);
+                for (std::size_t step = std::max(t, from.n_tables); step <= until; ++step) take_step(from, step, q);
+                read_ahead_.drain([&](const QueuedBucket& bucket) { read_bucket(from, bucket.step, bucket.span, q); });
+                read_fetched(from, q);
             }
             t = until;
         }
@@ -235,26 +228,29 @@ class Searcher {
     // have all rows in the query's own buckets.
     void scan_the_rest(std::size_t q, std::size_t t) {
         for (const TabledPart& from : plan_.tabled) {
+            // Own buckets of radius + 1 tables have every hit.
+            if (from.n_own_buckets > request_.radius) continue;
             auto& scans = chunk_.scans[from.part];
             const auto same = [&](const Scan& scan) { return scan.query == q; };
             if (std::none_of(scans.begin(), scans.end(), same))
-                scans.push_back({static_cast<std::uint32_t>(q), static_cast<std::uint32_t>(std::max(t, from.n_own_buckets))});
+                scans.push_back({static_cast<std::uint32_t>(q), static_cast<std::uint32_t>(std::max(t, from.n_own_buckets)),
+                                 static_cast<std::uint32_t>(from.first_lookup)});
         }
     }
 
     // Queue the buckets of a step to be read; some of them are read at once.
-    void take_step(std::size_t p, std::size_t t, std::size_t q) {
-        const auto& tables = manifest_.parts[p].segment->tables;
+    void take_step(const TabledPart& from, std::size_t t, std::size_t q) {
+        const auto& tables = manifest_.parts[from.part].segment->tables;
         const Table& table = tables[t % tables.size()];
         const std::size_t flips = t / tables.size(), length = table.key.length();
         if (flips > length) return;
-        const BucketNumber own = table.key.bucket_of(query(q));
+        const BucketNumber own = own_numbers(from, q)[t % tables.size()].number;
         std::uint64_t mask = (std::uint64_t{1} << flips) - 1;
         while (mask < std::uint64_t{1} << length) {
             work_.spend(kBucketSteps);
             read_ahead_.push({&table, flipped(own, static_cast<std::uint32_t>(mask)), static_cast<std::uint32_t>(t), {}},
                              layout_.n_bytes,
-                             [&](const QueuedBucket& bucket) { read_bucket(p, bucket.step, bucket.span, q); });
+                             [&](const QueuedBucket& bucket) { read_bucket(from, bucket.step, bucket.span, q); });
             // The next larger number with as many bits set (Gosper).
             const std::uint64_t lowest = mask & -mask, carried = mask + lowest;
             mask = (((mask ^ carried) >> 2) / lowest) | carried;
@@ -262,23 +258,23 @@ class Searcher {
     }
 
     // Emit the hits of a bucket that step t reads and no earlier one.
-    void read_bucket(std::size_t p, std::size_t t, Span span, std::size_t q) {
-        const Segment& segment = *manifest_.parts[p].segment;
+    void read_bucket(const TabledPart& from, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[from.part].segment;
         const Table& table = segment.tables[t % segment.tables.size()];
         ++collector_.cost(q).buckets;
-        if (table.has_excerpts()) return read_excerpts(p, t, span, q);
+        if (table.has_excerpts()) return read_excerpts(from, t, span, q);
         each_block_within(table.codes, span, q, [&](std::size_t start, Codes block, std::size_t count) {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
-                if (is_first_step(segment, q, code, t))
-                    collector_.emit(p, table.row_at(start + room_.positions[i]), room_.distances[i], q);
+                if (is_first_step(segment, own_numbers(from, q), code, t))
+                    collector_.emit(from.part, table.row_at(start + room_.positions[i]), room_.distances[i], q);
             }
         });
     }
 
     // Fetch the codes of a bucket of excerpts that may be near, to be read by `read_fetched`.
-    void read_excerpts(std::size_t p, std::size_t t, Span span, std::size_t q) {
-        const Segment& segment = *manifest_.parts[p].segment;
+    void read_excerpts(const TabledPart& from, std::size_t t, Span span, std::size_t q) {
+        const Segment& segment = *manifest_.parts[from.part].segment;
         const std::size_t n_tables = segment.tables.size();
         const Table& table = segment.tables[t % n_tables];
         const Excerpts& excerpts = table.excerpts;
@@ -298,25 +294,29 @@ class Searcher {
             for (std::size_t i = 0; i < n_near; ++i) {
                 const std::uint32_t place = std::min(room_.positions[i], table.n_rows - 1);
                 __builtin_prefetch(table.codes + std::size_t{place} * layout_.n_bytes);
-                fetched_.push_back({place, static_cast<std::uint32_t>(t)});
+                fetched_places_[n_fetched_] = place;
+                fetched_steps_[n_fetched_] = static_cast<std::uint32_t>(t);
+                if (++n_fetched_ == kFetchedCodes) read_fetched(from, q);
             }
-            if (fetched_.size() >= kFetchedCodes) read_fetched(p, q);
         }
     }
 
     // Emit the hits among the codes that were fetched.
-    void read_fetched(std::size_t p, std::size_t q) {
-        if (fetched_.empty()) return;
-        const Segment& segment = *manifest_.parts[p].segment;
-        const std::size_t n_bytes = layout_.n_bytes, before = collector_.n_found(q);
-        for (const FetchedCode& fetched : fetched_) {
-            const std::uint8_t* code = segment.codes.data() + std::size_t{fetched.place} * n_bytes;
-            Distance distance;
-            kernel_.distances(query(q), {code, 1, n_bytes}, &distance);
-            if (distance <= collector_.found(q).bound() && is_first_step(segment, q, code, fetched.step))
-                collector_.emit(p, segment.row_at(fetched.place), distance, q);
+    void read_fetched(const TabledPart& from, std::size_t q) {
+        if (n_fetched_ == 0) return;
+        const Segment& segment = *manifest_.parts[from.part].segment;
+        const Codes codes{segment.codes.data(), segment.n_rows, layout_.n_bytes};
+        const std::size_t before = collector_.n_found(q);
+        std::uint32_t positions[kFetchedCodes + kKernelSlack];
+        Distance distances[kFetchedCodes + kKernelSlack];
+        const std::size_t count = kernel_.within_places(query(q), codes, fetched_places_, n_fetched_,
+                                                        collector_.found(q).bound(), positions, distances);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t place = fetched_places_[positions[i]];
+            if (is_first_step(segment, own_numbers(from, q), codes.row(place), fetched_steps_[positions[i]]))
+                collector_.emit(from.part, segment.row_at(place), distances[i], q);
         }
-        fetched_.clear();
+        n_fetched_ = 0;
         collector_.count_from(before, q);
     }
 
@@ -338,22 +338,23 @@ class Searcher {
         }
     }
 
+    // Return the numbers of the query's own buckets of a part, one for each table that is read.
+    const Lookup* own_numbers(const TabledPart& from, std::size_t q) const { return lookups_.of(q) + from.first_lookup; }
+
     // Tell whether no step before t reads a row that step t reads.
-    bool is_first_step(const Segment& segment, std::size_t q, const std::uint8_t* code, std::size_t t) const {
-        if (t >= segment.tables.size()) return first_step(segment, q, code) == t;
-        const auto shares = [&](const Table& table) {
-            return table.key.bucket_of(code) == table.key.bucket_of(query(q));
-        };
-        return std::none_of(segment.tables.begin(), segment.tables.begin() + static_cast<std::ptrdiff_t>(t), shares);
+    static bool is_first_step(const Segment& segment, const Lookup* own, const std::uint8_t* code, std::size_t t) {
+        if (t >= segment.tables.size()) return first_step(segment, own, code) == t;
+        for (std::size_t j = 0; j < t; ++j)
+            if (segment.tables[j].key.bucket_of(code) == own[j].number) return false;
+        return true;
     }
 
-    // Return the step that reads this row first.
-    std::size_t first_step(const Segment& segment, std::size_t q, const std::uint8_t* code) const {
+    // Return the step that reads this row first. The query's own buckets of all tables are known.
+    static std::size_t first_step(const Segment& segment, const Lookup* own, const std::uint8_t* code) {
         const std::size_t n_tables = segment.tables.size();
         std::size_t first = std::size_t(-1);
         for (std::size_t j = 0; j < n_tables; ++j) {
-            const KeyBits& key = segment.tables[j].key;
-            const std::uint32_t differing = raw(key.bucket_of(code)) ^ raw(key.bucket_of(query(q)));
+            const std::uint32_t differing = raw(segment.tables[j].key.bucket_of(code)) ^ raw(own[j].number);
             first = std::min(first, static_cast<std::size_t>(std::popcount(differing)) * n_tables + j);
         }
         return first;
@@ -377,6 +378,7 @@ class Searcher {
         const Part& part = manifest_.parts[p];
         const Segment& segment = *part.segment;
         const std::size_t q = scan.query;
+        const Lookup* own = scan.step ? lookups_.of(q) + scan.first_lookup : nullptr;
         const bool plain = segment.tables.empty() && request_.limit == kNoLimit && collector_.takes_all(part);
         each_block_within(segment.codes.data(), span, q, [&](std::size_t start, Codes block, std::size_t count) {
             if (plain) {
@@ -386,7 +388,7 @@ class Searcher {
                 return;
             }
             for (std::size_t i = 0; i < count; ++i) {
-                if (scan.step && first_step(segment, q, block.row(room_.positions[i])) < scan.step) continue;
+                if (scan.step && first_step(segment, own, block.row(room_.positions[i])) < scan.step) continue;
                 collector_.emit(p, segment.row_at(start + room_.positions[i]), room_.distances[i], q);
             }
         });
@@ -407,7 +409,10 @@ class Searcher {
     RowLists lists_;
     KernelRoom room_;
     ReadAhead read_ahead_;
-    std::vector<FetchedCode> fetched_;
+    // Codes that excerpts did not rule out: their places in the first table, and the steps that came to them.
+    std::uint32_t fetched_places_[kFetchedCodes];
+    std::uint32_t fetched_steps_[kFetchedCodes];
+    std::size_t n_fetched_ = 0;
 };
 
 }  // namespace hamtarget

@@ -23,7 +23,7 @@ _SCANNED_BYTE = 0.0125
 _FETCHED_CODE, _FETCHED_SHARE = 40.0, 0.03
 
 _ROW_NUMBER_BYTES = 4
-_MOST_ROW_BYTES, _MOST_ROW_BYTES_OF = 256, 32
+_MOST_ROW_BYTES, _MOST_ROW_BYTES_OF, _MOST_WHOLE_BYTES = 256, 32, 304
 _DEVIATIONS = 1.9
 _MAX_KEY_BITS = 28
 
@@ -144,11 +144,12 @@ def check_n_rows(n_rows: int) -> int:
 
 def _choices(n_rows: int, n_bits: int, radius: int, *, within: int) -> list[SubstringChoice]:
     n_bytes = n_bits // 8
-    longer = max(1, n_bytes // _MOST_ROW_BYTES_OF)
+    most_bytes = _MOST_ROW_BYTES * max(1, n_bytes // _MOST_ROW_BYTES_OF) ** 2
     choices = [substring_choice(n_rows, n_bits, radius, 1, within=within)]
     for substrings in range(2, within + 2):
-        row_bytes = _row_bytes(n_bytes, substrings, _excerpt_bytes(n_bytes, radius, substrings))
-        if row_bytes > _MOST_ROW_BYTES * longer**2:
+        excerpt_bytes = _excerpt_bytes(n_bytes, radius, substrings)
+        most = most_bytes if excerpt_bytes else max(most_bytes, _MOST_WHOLE_BYTES)
+        if _row_bytes(n_bytes, substrings, excerpt_bytes) > most:
             break
         choices.append(substring_choice(n_rows, n_bits, radius, substrings, within=within))
     return choices
@@ -167,7 +168,7 @@ def _bucket_cost(rows: float, entry_bytes: int, table_bytes: float, *, has_excer
 
 def _excerpt_bytes(n_bytes: int, radius: int, substrings: int) -> int:
     """Return how many bytes of a code stand in all tables but the first; 0 where whole codes are short enough."""
-    if _row_bytes(n_bytes, substrings, 0) <= _MOST_ROW_BYTES:
+    if _row_bytes(n_bytes, substrings, 0) <= _MOST_WHOLE_BYTES:
         return 0
     for count in range(4, n_bytes - _ROW_NUMBER_BYTES, 2):
         if 4 * count - _DEVIATIONS * sqrt(2 * count) > radius + 0.5:
