@@ -8,20 +8,20 @@
 
 namespace hamtarget {
 
-// Costs of a search in nanoseconds, fitted to what `python -m research.benchmarks.plan_speed` measures. Only their ratios
-// matter, and they are much the same on the machines that were tried.
+// Costs of a search in nanoseconds, fitted by `python -m research.benchmarks.plan_fit` to the times that
+// `python -m research.benchmarks.plan_speed` measures. Only their ratios matter for a plan.
 struct SearchCosts {
     // Tables of so many bytes are half in the cache. The rest is far away.
-    static constexpr double kCacheBytes = 64e6;
+    static constexpr double kCacheBytes = 264e6;
     // Look a bucket up; and more, where it is far away.
-    static constexpr double kBucket = 45, kFarBucket = 60;
+    static constexpr double kBucket = 68, kFarBucket = 7;
     // Read an entry of a bucket, and each of its bytes; and more for each byte where it is far away, until the CPU has
     // noticed that memory is read in order.
-    static constexpr double kEntry = 0.15, kEntryByte = 0.02, kFarByte = 0.15, kNoticedBytes = 3000;
+    static constexpr double kEntry = 0.05, kEntryByte = 0.026, kFarByte = 0.22, kNoticedBytes = 4400;
+    // Fetch a whole code that an excerpt did not rule out, and the share of such codes that is expected.
+    static constexpr double kFetchedCode = 21, kFetchedShare = 0.03;
     // Read a byte of a code in a scan.
     static constexpr double kScannedByte = 0.0125;
-    // Fetch a whole code that an excerpt did not rule out, which is the share of them that is expected.
-    static constexpr double kFetchedCode = 40, kFetchedShare = 0.03;
 };
 
 // What the tables of a segment are like.

@@ -16,11 +16,11 @@ from hamtarget.codes import check_n_bits, check_radius, substring_bounds
 from hamtarget.errors import DtypeError, InputError
 
 # Nanoseconds; SearchCosts of the core says what each is.
-_CACHE_BYTES = 64e6
-_BUCKET, _FAR_BUCKET = 45.0, 60.0
-_ENTRY, _ENTRY_BYTE, _FAR_BYTE, _NOTICED_BYTES = 0.15, 0.02, 0.15, 3000.0
+_CACHE_BYTES = 264e6
+_BUCKET, _FAR_BUCKET = 68.0, 7.0
+_ENTRY, _ENTRY_BYTE, _FAR_BYTE, _NOTICED_BYTES = 0.05, 0.026, 0.22, 4400.0
+_FETCHED_CODE, _FETCHED_SHARE = 21.0, 0.03
 _SCANNED_BYTE = 0.0125
-_FETCHED_CODE, _FETCHED_SHARE = 40.0, 0.03
 
 _ROW_NUMBER_BYTES = 4
 _MOST_ROW_BYTES, _MOST_ROW_BYTES_OF, _MOST_WHOLE_BYTES = 256, 32, 304
