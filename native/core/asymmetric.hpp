@@ -10,7 +10,8 @@
 
 namespace hamtarget {
 
-inline constexpr std::uint32_t kMostAsymmetricUnits = 63;
+// Units of a query's largest logit: a sum of all bits fits 16 bits.
+inline std::uint32_t most_asymmetric_units(std::size_t n_bytes) { return n_bytes <= 128 ? 63 : 15; }
 
 class AsymmetricDistance {
   public:
@@ -19,8 +20,9 @@ class AsymmetricDistance {
         tables_.query = code;
         float largest = 0;
         for (std::size_t bit = 0; bit < 8 * n_bytes; ++bit) largest = std::max(largest, std::abs(logits[bit]));
-        const double scale = largest > 0 ? kMostAsymmetricUnits / static_cast<double>(largest) : 0;
-        unit_ = largest / kMostAsymmetricUnits;
+        const std::uint32_t most = most_asymmetric_units(n_bytes);
+        const double scale = largest > 0 ? most / static_cast<double>(largest) : 0;
+        unit_ = largest / static_cast<float>(most);
         highest_ = 0;
         for (std::size_t byte = 0; byte < n_bytes; ++byte) {
             std::uint8_t units[8];

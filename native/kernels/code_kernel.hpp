@@ -14,7 +14,7 @@ namespace hamtarget {
 // The units of one query's bits, summed up for every value of half a byte.
 //
 // The asymmetric distance of a query's logits to a code is the sum of |logit| over the bits in which the code differs
-// from the query's. |logit| counts in whole units, 63 for the largest of a query. Then the sum of any four bits fits a
+// from the query's. |logit| counts in whole units, 63 for the largest of a query (15 for codes of more than 1,024 bits). Then the sum of any four bits fits a
 // byte, one table of 16 bytes for every half byte of a code serves all kernels, and all of them give the same results.
 struct AsymmetricTables {
     alignas(64) std::uint8_t low[16 * kMaxCodeBytes];   // of the lower half of each byte

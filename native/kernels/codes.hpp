@@ -1,6 +1,6 @@
 // Packed codes, and the numbers that stand for rows, buckets, distances and hits.
 //
-// A code is a row of n_bytes bytes, 1 to 128 (8 to 1,024 bits). Rows follow one another without gaps. Callers check
+// A code is a row of n_bytes bytes, 1 to 512 (8 to 4,096 bits). Rows follow one another without gaps. Callers check
 // their input: nothing here looks at a length or a pointer twice.
 //
 // Numbers that must not be mixed up are types of their own. They are enumerations without names, so they cost nothing:
@@ -18,10 +18,10 @@ namespace hamtarget {
 // What a caller calls a row. Ids go to numpy and to files as plain numbers.
 using Id = std::int64_t;
 
-// Hamming distance, at most 1,024.
+// Hamming distance, at most 4,096.
 using Distance = std::uint16_t;
 
-// Asymmetric distance in whole units, at most 63 x 1,024 (AsymmetricTables).
+// Asymmetric distance in whole units, at most 63 x 1,024 or 15 x 4,096 (AsymmetricTables).
 enum class Asymmetric : std::uint16_t {};
 
 // Row of a segment. Rows are numbered in the order of their ids.
@@ -51,7 +51,7 @@ HAMTARGET_INLINE constexpr Distance distance_of(Hit hit) { return static_cast<Di
 HAMTARGET_INLINE constexpr std::size_t part_of(Hit hit) { return raw(hit) >> 32 & 0xFFFF; }
 HAMTARGET_INLINE constexpr RowNumber row_of(Hit hit) { return row_number(raw(hit) & 0xFFFFFFFF); }
 
-inline constexpr std::size_t kMaxCodeBytes = 128;
+inline constexpr std::size_t kMaxCodeBytes = 512;
 
 // Packed codes that somebody else owns.
 struct Codes {

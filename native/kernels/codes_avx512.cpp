@@ -106,19 +106,16 @@ void avx512_distances(const std::uint8_t* query, Codes rows, Distance* result) {
         case 32: return avx512_distances_by_eight<4>(query, rows, result);
     }
     if (rows.n_bytes < 16) return word_distances(query, rows, result);
-    // 128 bytes are two registers; masks keep the bytes past a shorter row out.
-    const auto mask_of = [](std::size_t n) -> __mmask64 { return n >= 64 ? ~0ULL : (1ULL << n) - 1; };
-    const __mmask64 first = mask_of(rows.n_bytes);
-    const __mmask64 second = rows.n_bytes > 64 ? mask_of(rows.n_bytes - 64) : 0;
-    const __m512i wanted_first = _mm512_maskz_loadu_epi8(first, query);
-    const __m512i wanted_second = second ? _mm512_maskz_loadu_epi8(second, query + 64) : _mm512_setzero_si512();
+    // Whole registers, and a mask that keeps the bytes past the row out of the last.
+    const std::size_t last = (rows.n_bytes - 1) / 64 * 64;
+    const __mmask64 there = ~0ULL >> (64 - (rows.n_bytes - last));
     for (std::size_t i = 0; i < rows.n_rows; ++i) {
         const std::uint8_t* code = rows.row(i);
-        __m512i counts = _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_maskz_loadu_epi8(first, code), wanted_first));
-        if (second) {
-            const __m512i codes = _mm512_maskz_loadu_epi8(second, code + 64);
-            counts = _mm512_add_epi64(counts, _mm512_popcnt_epi64(_mm512_xor_si512(codes, wanted_second)));
-        }
+        __m512i counts = _mm512_popcnt_epi64(
+            _mm512_xor_si512(_mm512_maskz_loadu_epi8(there, code + last), _mm512_maskz_loadu_epi8(there, query + last)));
+        for (std::size_t at = 0; at < last; at += 64)
+            counts = _mm512_add_epi64(
+                counts, _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(code + at), _mm512_loadu_si512(query + at))));
         result[i] = static_cast<Distance>(_mm512_reduce_add_epi64(counts));
     }
 }

@@ -262,7 +262,7 @@ void check_refusals(MultiIndex& index, const Model& model, std::set<std::int64_t
 
 void one_life(std::uint64_t seed, const CodeKernel& kernel) {
     Random random(seed);
-    const std::size_t widths[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 64, 128};
+    const std::size_t widths[] = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 64, 128, 200, 512};
     const std::size_t n_bytes = widths[random() % std::size(widths)];
     const std::size_t n_tables = random() % 5 == 0 ? 0 : 1 + random() % std::min<std::size_t>(8 * n_bytes, 9);
     const EmbeddingKind kind = {random() % 2 ? 0 : 1 + random() % 40, static_cast<Element>(random() % 3),

@@ -18,7 +18,7 @@ __all__ = ["distances", "from_logits", "pack", "unpack"]
 Codes = NDArray[np.uint8]
 
 MIN_BITS = 8
-MAX_BITS = 1024
+MAX_BITS = 4096
 
 # Cells of the distance matrix computed at a time: the working memory stays near 64 MB.
 _CELLS_AT_A_TIME = 8_000_000
@@ -29,7 +29,7 @@ def check_n_bits(n_bits: int) -> int:
 
     Raises:
         DtypeError: `n_bits` is not an integer.
-        InputError: `n_bits` is not a multiple of 8 from 8 to 1,024.
+        InputError: `n_bits` is not a multiple of 8 from 8 to 4,096.
     """
     if not isinstance(n_bits, int | np.integer) or isinstance(n_bits, bool):
         raise DtypeError(f"n_bits is {n_bits!r}; expected an integer")

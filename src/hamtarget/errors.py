@@ -38,7 +38,7 @@ Example:
     ...     codes.pack([1, 0, 1])
     ... except InputError as error:
     ...     print(error)
-    n_bits is 3; expected a multiple of 8 from 8 to 1,024
+    n_bits is 3; expected a multiple of 8 from 8 to 4,096
 """
 
 from __future__ import annotations

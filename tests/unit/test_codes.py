@@ -57,9 +57,9 @@ def test_substrings_cover_every_bit_once_and_differ_by_one_at_most(n_bits, subst
     assert lengths == sorted(lengths, reverse=True)
 
 
-@pytest.mark.parametrize("n_bits", [0, 7, 12, 1032, -8])
+@pytest.mark.parametrize("n_bits", [0, 7, 12, 4104, -8])
 def test_code_lengths_are_multiples_of_8_up_to_1024(n_bits):
-    with pytest.raises(InputError, match=f"n_bits is {n_bits}; expected a multiple of 8 from 8 to 1,024"):
+    with pytest.raises(InputError, match=f"n_bits is {n_bits}; expected a multiple of 8 from 8 to 4,096"):
         codes.check_n_bits(n_bits)
 
 

@@ -43,7 +43,7 @@ class FlatIndex(CodeIndex):
         """Create an empty index.
 
         Args:
-            n_bits: bits of a code: a multiple of 8 from 8 to 1,024, on a device to 4,096.
+            n_bits: bits of a code: a multiple of 8 from 8 to 4,096.
             embeddings: kind of the embeddings, if rows have some; not on a device.
             device: "cuda", "cuda:1" or "cpu": codes live there, and torch compares them; the results are the same. By
                 default they are in memory, and the native core compares them.
@@ -85,7 +85,6 @@ class FlatIndex(CodeIndex):
         """Put the index, as it is now, at `path`; the file does not say on which device it was.
 
         Raises:
-            InputError: the codes are on a device and longer than those of a file.
             OSError: the file cannot be written; what was at `path` is as it was.
         """
         if self._scanner is None:

@@ -338,7 +338,8 @@ class CodeIndex:
         one of `len(index)` or more finds exactly what `search` does. With a large `radius`, up to n_bits - 1,
         everything that is read is a hit: together with `rerank`, this is approximate search for nearest neighbours.
         Embeddings lie far apart in memory: `comparisons` saves most of that time, because only rows that are near by
-        their codes are compared. Sums of |logit| are rounded to 63 steps up to the query's largest.
+        their codes are compared. Sums of |logit| are rounded to 63 steps up to the query's largest (15 for
+        codes of more than 1,024 bits).
 
         Example:
             >>> import numpy as np

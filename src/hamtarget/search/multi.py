@@ -41,7 +41,7 @@ class MultiIndex(CodeIndex):
         """Create an empty index.
 
         Args:
-            n_bits: bits of a code, a multiple of 8 from 8 to 1,024.
+            n_bits: bits of a code, a multiple of 8 from 8 to 4,096.
             radius: that of searches that do not name one.
             substrings: number of tables, 1 to radius + 1; by default the index chooses it, for each piece by its rows
                 (`table_costs.choose_substrings`).

@@ -46,7 +46,7 @@ def found_by(index, queries, radius, **options):
     return [[(hit.distance, hit.id) for hit in hits] for hits in found]
 
 
-@pytest.mark.parametrize("n_bits", [8, 16, 64, 72, 128, 256, 1024])
+@pytest.mark.parametrize("n_bits", [8, 16, 64, 72, 128, 256, 1024, 4096])
 def test_the_core_chooses_the_same(n_bits):
     radii = [radius for radius in (0, 1, 2, 4, 7, 12, 31, 64, 100) if radius < n_bits]
     for radius, n_rows in itertools.product(radii, (2048, 10**5, 10**7, 10**9)):
@@ -95,7 +95,7 @@ def test_the_choice_is_near_the_best_that_was_measured():
 
 @pytest.mark.parametrize(
     ("n_bits", "radius", "n_rows"),
-    [(64, 6, 9000), (64, 12, 5000), (128, 12, 6000), (256, 12, 5000), (256, 31, 4000), (520, 20, 3000), (1024, 60, 2500)],
+    [(64, 6, 9000), (64, 12, 5000), (128, 12, 6000), (256, 12, 5000), (256, 31, 4000), (520, 20, 3000), (1024, 60, 2500), (2056, 90, 2100), (4096, 200, 2100)],
 )
 def test_every_row_within_the_radius_is_found(n_bits, radius, n_rows):
     codes = clustered(n_rows, n_bits // 8, flips=radius)
