@@ -12,14 +12,14 @@ namespace hamtarget {
 // `python -m research.benchmarks.plan_speed` measures. Only their ratios matter for a plan.
 struct SearchCosts {
     // Tables of so many bytes are half in the cache. The rest is far away.
-    static constexpr double kCacheBytes = 264e6;
+    static constexpr double kCacheBytes = 293e6;
     // Look a bucket up; and more, where it is far away.
-    static constexpr double kBucket = 68, kFarBucket = 7;
+    static constexpr double kBucket = 74, kFarBucket = 12;
     // Read an entry of a bucket, and each of its bytes; and more for each byte where it is far away, until the CPU has
     // noticed that memory is read in order.
-    static constexpr double kEntry = 0.05, kEntryByte = 0.026, kFarByte = 0.22, kNoticedBytes = 4400;
+    static constexpr double kEntry = 0.042, kEntryByte = 0.034, kFarByte = 0.154, kNoticedBytes = 4376;
     // Fetch a whole code that an excerpt did not rule out, and the share of such codes that is expected.
-    static constexpr double kFetchedCode = 21, kFetchedShare = 0.03;
+    static constexpr double kFetchedCode = 22.5, kFetchedShare = 0.03;
     // Read a byte of a code in a scan.
     static constexpr double kScannedByte = 0.0125;
 };

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from hamtarget.search import table_costs
 
-COSTS = ("_CACHE_BYTES", "_BUCKET", "_FAR_BUCKET", "_ENTRY", "_ENTRY_BYTE", "_FAR_BYTE", "_NOTICED_BYTES", "_FETCHED_CODE")
+COSTS = (
+    "_CACHE_BYTES",
+    "_BUCKET",
+    "_FAR_BUCKET",
+    "_ENTRY",
+    "_ENTRY_BYTE",
+    "_FAR_BYTE",
+    "_NOTICED_BYTES",
+    "_FETCHED_CODE",
+)
 # A choice that is so much slower than the best counts as well as the best.
 _TOLERANCE = 1.03
 _WEIGHT_OF_CHOICES = 5.0

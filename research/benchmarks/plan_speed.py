@@ -2,8 +2,8 @@
 
     python -m research.benchmarks.plan_speed --out research/results/plan_speed.json
 
-Codes are uniform, queries too, and one thread searches. Times are CPU times of the process; all numbers of substrings of
-a case are timed in turns, and the smallest time of each counts: nothing makes a search faster by chance. "before" is
+Codes are uniform, queries too, and one thread searches. Times are CPU times of the process; all numbers of substrings
+of a case are timed in turns, and the smallest time of each counts: nothing makes a search faster by chance. "before" is
 radius + 1 substrings with whole codes in every table; it is left out where it would take more than `--most-gb`.
 `--large` adds cases of 10 million rows.
 """
@@ -62,7 +62,7 @@ def main() -> None:
         for radius in radii:
             results.append(case(codes, queries, radius, most_bytes=1e9 * arguments.most_gb))
             print(in_a_line(results[-1]), flush=True)
-    write_json(arguments.out, {"provenance": provenance(seed=arguments.seed), "cases": results})
+            write_json(arguments.out, {"provenance": provenance(seed=arguments.seed), "cases": results})
 
 
 def case(codes: NDArray[np.uint8], queries: NDArray[np.uint8], radius: int, *, most_bytes: float) -> dict[str, Any]:

@@ -3,9 +3,9 @@
     python -m research.benchmarks.skew_gain --out research/results/skew_gain.json
 
 A search within r bits reads table j as far as t_j flipped bits, where the sum of all t_j + 1 is r + 1. The index takes
-the same t_j for every query. Here they are chosen query by query, by the true sizes of the buckets, which no index could
-know for nothing: the gain is the most that there can be. Substrings are runs of bits, or bits dealt so that correlated
-ones are apart. Sets: S and H of search_sets, and pHash and dHash codes of photos and 14 alterations of each.
+the same t_j for every query. Here they are chosen query by query, by the true sizes of the buckets, which no index
+could know for nothing: the gain is the most that there can be. Substrings are runs of bits, or bits dealt so that
+correlated ones are apart. Sets: S and H of search_sets, and pHash and dHash codes of photos and 14 alterations of each.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def main() -> None:
             for count in sorted({planned, radius + 1}):
                 for dealt, groups in (("runs", _runs(count)), ("apart", _apart(bits, count))):
                     found = _gain(bits, wanted, radius, groups)
-                    results.append({"set": name, "rows": len(codes), "radius": radius, "substrings": count, "bits": dealt, **found})
+                    results.append(
+                        {"set": name, "rows": len(codes), "radius": radius, "substrings": count, "bits": dealt, **found}
+                    )
                     print(results[-1], flush=True)
     write_json(arguments.out, {"provenance": provenance(seed=arguments.seed), "cases": results})
 
@@ -112,7 +114,7 @@ def _apart(bits: Bits, count: int) -> Groups:
 
 
 def _gain(bits: Bits, queries: Bits, radius: int, groups: Groups) -> dict[str, Any]:
-    """Return candidates and expected microseconds of a query, with fixed thresholds and with the best for each query."""
+    """Return candidates and expected microseconds, with fixed thresholds and with the best for each query."""
     rows, costs = zip(*(_table(bits, queries, group) for group in groups), strict=True)
     fixed = [min((radius - table) // len(groups), _MOST_FLIPS) + 1 for table in range(len(groups))]
     fixed_cost = sum(cost[flips] for cost, flips in zip(costs, fixed, strict=True))

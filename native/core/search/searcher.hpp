@@ -211,7 +211,7 @@ class Searcher {
             const std::size_t last = std::min<std::size_t>(request_.radius, collector_.found(q).bound());
             // Cheap steps may bring the bound down so far that few are left. If not, little is lost.
             const bool worth = last < t || plan_.steps(t, last) <= plan_.scan() ||
-                               (has_limit && plan_.steps(0, t) <= plan_.scan() / 16);
+                               (has_limit && plan_.steps(0, t) <= plan_.scan() / 40);
             if (chunk_.is_scanned[q] || !worth) return scan_the_rest(q, t);
             // Without a limit nothing can end the search before the last step, and buckets of all steps are fetched ahead.
             const std::size_t until = has_limit ? t : request_.radius;
@@ -388,6 +388,8 @@ class Searcher {
                 return;
             }
             for (std::size_t i = 0; i < count; ++i) {
+                // The bound may have shrunk since the block was read.
+                if (room_.distances[i] > collector_.found(q).bound()) continue;
                 if (scan.step && first_step(segment, own, block.row(room_.positions[i])) < scan.step) continue;
                 collector_.emit(p, segment.row_at(start + room_.positions[i]), room_.distances[i], q);
             }

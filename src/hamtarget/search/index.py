@@ -61,11 +61,13 @@ class CodeIndex:
         is_planned: bool = False,
     ) -> None:
         """Create an empty index; without substrings it has no tables, and every search reads all rows."""
-        kind: tuple[int, _native.Element, _native.Metric] | tuple[()] = ()
-        if embeddings is not None:
+        if embeddings is None:
+            core = _native.MultiIndex(n_bits // 8, substrings, radius or 0, is_planned=is_planned)
+        else:
             element, metric = _native.Element[embeddings.dtype], _native.Metric[embeddings.metric]
-            kind = (embeddings.n_dims, element, metric)
-        core = _native.MultiIndex(n_bits // 8, substrings, radius or 0, *kind, is_planned=is_planned)
+            core = _native.MultiIndex(
+                n_bits // 8, substrings, radius or 0, embeddings.n_dims, element, metric, is_planned=is_planned
+            )
         self._hold(core, embeddings)
 
     def _hold(self, core: _native.MultiIndex, embeddings: Embeddings | None) -> None:

@@ -97,7 +97,7 @@ class MultiIndex(CodeIndex):
         elif chosen.substrings == self.substrings:
             why = chosen.reason
         elif self.is_planned:
-            why = f"{self.substrings} substrings suited the rows of an earlier time; {chosen.substrings} suit those of today."
+            why = f"{self.substrings} substrings were chosen for other rows; {chosen.substrings} would suit these."
         else:
             why = f"{self.substrings} substrings were asked for; the index would choose {chosen.substrings}."
         return TableExplanation(

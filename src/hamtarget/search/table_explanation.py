@@ -42,7 +42,9 @@ class TableExplanation:
 
     def __str__(self) -> str:
         tables = self.tables
-        kept = f"{tables.excerpt_bytes} bytes of a code in each but the first" if tables.excerpt_bytes else "whole codes"
+        kept = (
+            f"{tables.excerpt_bytes} bytes of a code in each but the first" if tables.excerpt_bytes else "whole codes"
+        )
         lines = [
             f"{self.n_rows:,} rows of {self.n_bits:,} bits, radius {self.radius}",
             self.why,

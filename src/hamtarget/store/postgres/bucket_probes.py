@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import substring_bounds
-from hamtarget.search.table_costs import directory_bits
 from hamtarget.search.requests import Request
+from hamtarget.search.table_costs import directory_bits
 from hamtarget.store.postgres.rows import bit_strings
 from hamtarget.store.postgres.schema import substring_of, substring_type
 from hamtarget.store.postgres.statements import flips_as_array
