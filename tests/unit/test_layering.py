@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "integrations.sklearn.hash_transformer": GROUND | {"learn"},
     "integrations.sklearn.neighbor_transformer": GROUND | {"search"},
     "integrations.spark": GROUND | {"encoders"},
+    "integrations.threatexchange": GROUND | {"search"},
     "demo": GROUND | {"datasets", "encoders", "evaluation", "learn", "search", "store"},
     "serve": GROUND | {"datasets", "encoders", "search", "store"},
     # Whoever calls a service needs none of it.
@@ -87,6 +88,7 @@ OUTSIDE = {
     "integrations.ann_benchmarks": {"numpy", "ann_benchmarks"},
     "integrations.sklearn": {"numpy", "scipy", "sklearn"},
     "integrations.spark": {"numpy", "pandas", "pyarrow", "pyspark"},
+    "integrations.threatexchange": {"numpy", "threatexchange"},
     "learn": {"numpy", "onnx", "safetensors", "torch"},
     "learn.losses": {"numpy", "torch"},
     "learn.losses.pair_kernel": {"torch", "triton"},
