@@ -172,6 +172,53 @@ std::tuple<nb::object, std::int64_t, std::int64_t, std::int64_t> search_one(cons
     return {std::move(hits), found.costs[0], found.costs[1], found.costs[2]};
 }
 
+// The bytes of a Python object, while this lives; null if it has none or they do not lie in one piece.
+class BytesOf {
+  public:
+    explicit BytesOf(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+            PyErr_Clear();
+            view_.obj = nullptr;
+        }
+    }
+    ~BytesOf() { PyBuffer_Release(&view_); }
+    BytesOf(const BytesOf&) = delete;
+    BytesOf& operator=(const BytesOf&) = delete;
+
+    // Return `count` elements of uint8 in one dimension; null if this is something else.
+    const std::uint8_t* codes(std::size_t count) const {
+        const bool fits = view_.obj && view_.ndim == 1 && view_.format && view_.format[0] == 'B' &&
+                          view_.format[1] == 0 && static_cast<std::size_t>(view_.len) == count;
+        return fits ? static_cast<const std::uint8_t*>(view_.buf) : nullptr;
+    }
+
+  private:
+    Py_buffer view_{};
+};
+
+// Return the hits of a search for one code within a radius. Return None if an argument is not exactly what it should be:
+// the caller then checks all of them, and says what is wrong. Checking takes longer than the search.
+nb::object search_code(const MultiIndex& index, nb::handle code, nb::handle radius, nb::type_object hits_type,
+                       nb::type_object hit_type) {
+    const std::size_t n_bytes = index.layout().n_bytes;
+    if (!PyLong_CheckExact(radius.ptr())) return nb::none();
+    const Py_ssize_t within_radius = PyLong_AsSsize_t(radius.ptr());
+    if (within_radius == -1 && PyErr_Occurred()) PyErr_Clear();
+    if (within_radius < 0 || static_cast<std::size_t>(within_radius) >= 8 * n_bytes) return nb::none();
+    const BytesOf bytes(code);
+    const std::uint8_t* query = bytes.codes(n_bytes);
+    if (!query) return nb::none();
+    Request request;
+    request.queries = {query, 1, n_bytes};
+    request.radius = static_cast<Distance>(within_radius);
+    Hits found;
+    {
+        nb::gil_scoped_release release;
+        found = hamtarget::search(index, request, 1);
+    }
+    return tuples_of(found, false, hits_type, hit_type, nullptr);
+}
+
 void save(const MultiIndex& index, const std::string& path) {
     nb::gil_scoped_release release;
     save_index(index, path);
@@ -324,6 +371,8 @@ NB_MODULE(_native, module) {
              "Return offsets, ids, distances, embedding distances, and three costs for each query.")
         .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
              "Return the hits of one query, as a tuple of tuples of the types given, or None, and its costs.")
+        .def("search_code", &search_code, "code"_a.none(), "radius"_a.none(), "hits_type"_a, "hit_type"_a,
+             "Return the hits of one code within a radius; None if an argument is not exactly what it should be.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a, "verify"_a = true,
                     "Open the index in a file. Without `verify`, checksums and row numbers are not checked.")

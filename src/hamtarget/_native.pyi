@@ -136,6 +136,11 @@ class MultiIndex:
     ) -> tuple[_HitsT | None, int, int, int]:
         """Return the same with names in place of row numbers; None if the name of one of the hits is not known."""
 
+    def search_code(
+        self, code: object, radius: object, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]]
+    ) -> _HitsT | None:
+        """Return the hits of one code within a radius; None if an argument is not exactly what it should be."""
+
     def save(self, path: str) -> None: ...
     @staticmethod
     def open(path: str, mapped: bool, verify: bool = True) -> MultiIndex:

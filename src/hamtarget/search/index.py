@@ -220,6 +220,11 @@ class CodeIndex:
             NotFiniteError: the embedding holds NaN or infinity.
             LimitError: the search reached one of its limits.
         """
+        if filter is rerank is embedding is limit is limits is None and not cost and type(code) is np.ndarray:
+            # The plain case in one call: checking its arguments here would take as long as the search.
+            found = self._core.search_code(code, self.radius if radius is None else radius, Hits, Hit)
+            if found is not None:
+                return found
         wanted = one_code(code, self.n_bits, instead="search_batch")
         if embedding is not None:
             embedding = one_embedding(embedding)
