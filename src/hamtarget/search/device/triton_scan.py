@@ -1,7 +1,7 @@
 """The scan by two kernels: one that counts bits, for few queries, and one on tensor cores, for many.
 
 Few queries are bound by memory: every code is read once, as it lies. Many are bound by arithmetic: bits become +1 and
--1 of int8, in a scratch that stays within the cache of the GPU, and a product of matrices gives n_bits - 2 * distance.
+-1 of int8, in a scratch of 256 MB, and a product of matrices gives n_bits - 2 * distance.
 The largest product of a tile says if there is a hit in it at all; most tiles end with that.
 
 Triton comes with torch where there is CUDA: only `searching` imports this module.
@@ -53,9 +53,9 @@ class Counting(NamedTuple):
 COUNTING = Counting(words=1024, warps=1, asks=True)
 # By the most bits that each is for. Chosen by `python -m research.benchmarks.gpu_scan --tune` on an H200.
 TILINGS = {
-    64: Tiling(rows=128, queries=128, bits=64, tiles=16, warps=4, stages=3),
-    256: Tiling(rows=128, queries=128, bits=256, tiles=16, warps=8, stages=3),
-    4096: Tiling(rows=256, queries=128, bits=128, tiles=1, warps=8, stages=3),
+    64: Tiling(rows=64, queries=128, bits=64, tiles=32, warps=4, stages=4),
+    256: Tiling(rows=64, queries=128, bits=256, tiles=32, warps=4, stages=4),
+    4096: Tiling(rows=128, queries=128, bits=128, tiles=1, warps=4, stages=3),
 }
 
 
@@ -70,8 +70,8 @@ class TritonScan:
     def __init__(self, device: torch.device) -> None:
         """Scan on a device."""
         self._device = device
-        self.most_few = 32
-        self.scratch_bytes = 1 << 27
+        self.most_few = 96
+        self.scratch_bytes = 1 << 28
 
     def scan(
         self, words: Tensor, queries: Tensor, radii: Tensor, allowed: Tensor | None, span: range, capacity: int
