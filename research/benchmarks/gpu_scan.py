@@ -135,7 +135,7 @@ def plain_scan(words: Tensor, queries: Tensor, radius: int) -> Tensor:
     return torch.cat(found)
 
 
-def check(words: Tensor, n_queries: int = 40) -> None:
+def check(words: Tensor, n_queries: int = 150) -> None:
     """Check hits of both kernels, of searches and of nearest rows, by the plain scan.
 
     Raises:
