@@ -110,6 +110,15 @@ std::size_t remove(NeighborCore& core, const Input<std::int64_t, 1>& ids) {
     return core.remove(ids.data(), ids.size());
 }
 
+auto contains(NeighborCore& core, const Input<std::int64_t, 1>& ids) {
+    std::vector<std::uint8_t> found(ids.size());
+    {
+        nb::gil_scoped_release release;
+        core.contains(ids.data(), ids.size(), found.data());
+    }
+    return array_of(std::move(found));
+}
+
 auto found_by(const NeighborCore& core, const Input<float, 2>& queries, NeighborRequest request, std::size_t threads,
               const nb::object& limits) {
     expect_columns(queries.shape(1), core.shape().n_dims(), "queries");
@@ -223,6 +232,7 @@ nb::dict bytes(const NeighborCore& core) {
         vectors += part.rows->vectors.n_bytes() + part.rows->scales.n_bytes();
         ids += part.rows->ids.n_bytes();
         others += part.rows->offsets.n_bytes() + part.rows->blocks.n_bytes() + part.rows->cell_biases.n_bytes();
+        if (part.by_id) ids += part.by_id->n_bytes();
         if (part.deleted.marks) others += part.deleted.marks->size() * sizeof(std::uint64_t);
     }
     nb::dict result;
@@ -265,6 +275,7 @@ void bind_neighbors(nb::module_& module) {
              "codebooks"_a.noconvert(), "rotation"_a = nb::none(), "kernel"_a = nb::none())
         .def("add", &add, "ids"_a.noconvert(), "vectors"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
         .def("remove", &remove, "ids"_a.noconvert(), "Remove the ids that are there, and return their number.")
+        .def("contains", &contains, "ids"_a.noconvert(), "Return 1 for each id that is there, and 0 for the others.")
         .def(
             "ids", [](const NeighborCore& core) { return array_of(core.ids()); }, "Return all ids, ascending.")
         .def("compact", [](NeighborCore& core) { (void)core.compact(); }, nb::call_guard<nb::gil_scoped_release>())

@@ -208,6 +208,9 @@ class NeighborCore:
     def remove(self, ids: NDArray[np.int64]) -> int:
         """Remove the ids that are there, and return their number."""
 
+    def contains(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return 1 for each id that is there, and 0 for the others."""
+
     def ids(self) -> NDArray[np.int64]:
         """Return all ids, ascending."""
 

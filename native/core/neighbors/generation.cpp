@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "../errors.hpp"
@@ -92,6 +93,17 @@ void IdArray::find_range() {
         lowest_ = std::min(lowest_, (*this)[row]);
         highest_ = std::max(highest_, (*this)[row]);
     }
+}
+
+RowsById::RowsById(const IdArray& ids) : rows_(ids.size()) {
+    std::iota(rows_.begin(), rows_.end(), 0u);
+    std::sort(rows_.begin(), rows_.end(), [&](std::uint32_t a, std::uint32_t b) { return ids[a] < ids[b]; });
+}
+
+std::size_t RowsById::find(const IdArray& ids, std::int64_t id) const {
+    const auto place = std::lower_bound(rows_.begin(), rows_.end(), id,
+                                        [&](std::uint32_t row, std::int64_t wanted) { return ids[row] < wanted; });
+    return place != rows_.end() && ids[*place] == id ? *place : rows_.size();
 }
 
 void NewRows::resize(const NeighborShape& shape, std::size_t n_rows) {

@@ -97,9 +97,23 @@ struct DeletedRows {
     bool has(std::size_t row) const { return marks && ((*marks)[row / 64] >> row % 64 & 1); }
 };
 
+// The rows of a generation in the order of their ids, by which a writer finds few ids among many rows.
+class RowsById {
+  public:
+    explicit RowsById(const IdArray& ids);
+
+    // Return the row with an id, or the number of rows if there is none.
+    std::size_t find(const IdArray& ids, std::int64_t id) const;
+    std::size_t n_bytes() const { return rows_.size() * sizeof(std::uint32_t); }
+
+  private:
+    std::vector<std::uint32_t> rows_;
+};
+
 struct NeighborPart {
     std::shared_ptr<const Generation> rows;
     DeletedRows deleted;
+    std::shared_ptr<const RowsById> by_id = nullptr;  // made when a writer first needs it
 
     std::size_t n_live() const { return rows->n_rows - deleted.count; }
 };

@@ -20,6 +20,9 @@ constexpr std::size_t kGrowth = 4;
 // A generation of which one row in so many is deleted is built again.
 constexpr std::size_t kDeletedShare = 4;
 
+// Looking up an id takes about so many times as long as passing by a row.
+constexpr std::size_t kLookUpCost = 64;
+
 constexpr std::size_t kMostDims = 65536;
 constexpr std::size_t kMostCells = std::size_t{1} << 24;
 
@@ -137,10 +140,18 @@ class WantedIds {
 
     // Call found(row) for each row of the part that is not deleted and has one of the ids.
     template <class Found>
-    void each_in(const NeighborPart& part, Found found) const {
+    void each_in(NeighborPart& part, Found found) const {
         const IdArray& ids = part.rows->ids;
         if (sorted_.empty() || ids.size() == 0) return;
         if (sorted_.front() > ids.highest() || sorted_.back() < ids.lowest()) return;
+        if (sorted_.size() * kLookUpCost < ids.size()) {
+            if (!part.by_id) part.by_id = std::make_shared<const RowsById>(ids);
+            for (const std::int64_t id : sorted_) {
+                const std::size_t row = part.by_id->find(ids, id);
+                if (row < ids.size() && !part.deleted.has(row)) found(row);
+            }
+            return;
+        }
         const std::int64_t low = sorted_.front(), high = sorted_.back();
         for (std::size_t row = 0; row < ids.size(); ++row) {
             const std::int64_t id = ids[row];
@@ -192,12 +203,15 @@ void NeighborCore::publish(NeighborParts parts) {
 }
 
 NewRows NeighborCore::encode(const std::int64_t* ids, std::size_t n_rows, const NewVectors& vectors,
-                             std::size_t n_threads) const {
+                             std::size_t n_threads) {
     NewRows rows;
     rows.resize(shape_, n_rows);
     std::copy_n(ids, n_rows, rows.ids.data());
     const std::size_t n_dims = shape_.n_dims(), n_parts = shape_.sketcher.layout().n_parts;
-    const PackedCentres centres(shape_.cells.centres().data(), shape_.cells.size(), n_dims);
+    if (!packed_centres_)
+        packed_centres_ =
+            std::make_unique<const PackedCentres>(shape_.cells.centres().data(), shape_.cells.size(), n_dims);
+    const PackedCentres& centres = *packed_centres_;
     const RowWriter writer(shape_);
     const auto make_worker = [&] {
         return [&, floats = std::vector<float>(kEncodedRows * n_dims),
@@ -235,7 +249,7 @@ void NeighborCore::add(const std::int64_t* ids, std::size_t n_rows, const NewVec
     if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
         throw InputError("id " + std::to_string(*twice) + " is given twice; expected each id once");
     NeighborParts next = *parts();
-    for (const NeighborPart& part : next)
+    for (NeighborPart& part : next)
         wanted.each_in(part, [&](std::size_t row) {
             throw InputError("id " + std::to_string(part.rows->ids[row]) +
                              " is in the index already; delete it first, or choose another id");
@@ -267,8 +281,22 @@ std::size_t NeighborCore::remove(const std::int64_t* ids, std::size_t count) {
             part = {merge_parts(shape_, *kernel_, {part}), {}};
     }
     std::erase_if(next, [](const NeighborPart& part) { return part.n_live() == 0; });
-    if (n_removed) publish(std::move(next));
+    publish(std::move(next));
     return n_removed;
+}
+
+void NeighborCore::contains(const std::int64_t* ids, std::size_t count, std::uint8_t* found) {
+    const std::lock_guard writing(write_mutex_);
+    const WantedIds wanted(ids, count);
+    std::vector<std::int64_t> present;
+    NeighborParts next = *parts();
+    for (NeighborPart& part : next)
+        wanted.each_in(part, [&](std::size_t row) { present.push_back(part.rows->ids[row]); });
+    std::sort(present.begin(), present.end());
+    for (std::size_t i = 0; i < count; ++i)
+        found[i] = std::binary_search(present.begin(), present.end(), ids[i]) ? 1 : 0;
+    // The same rows, with the order in which they were looked up.
+    publish(std::move(next));
 }
 
 std::shared_ptr<const Generation> NeighborCore::compact() {

@@ -50,6 +50,8 @@ class NeighborCore {
     void add(const std::int64_t* ids, std::size_t n_rows, const NewVectors& vectors, std::size_t n_threads);
     // Remove the rows that are there, and return their number.
     std::size_t remove(const std::int64_t* ids, std::size_t count);
+    // Write 1 for each of the ids that is there, and 0 for the others.
+    void contains(const std::int64_t* ids, std::size_t count, std::uint8_t* found);
     // Put all rows into one generation, without the removed ones, and return it.
     std::shared_ptr<const Generation> compact();
     // Put a generation that came out of a file in the place of everything.
@@ -60,13 +62,13 @@ class NeighborCore {
 
   private:
     void publish(NeighborParts parts);
-    NewRows encode(const std::int64_t* ids, std::size_t n_rows, const NewVectors& vectors,
-                   std::size_t n_threads) const;
+    NewRows encode(const std::int64_t* ids, std::size_t n_rows, const NewVectors& vectors, std::size_t n_threads);
 
     NeighborShape shape_;
     Array<const float> rotation_;
     const NeighborKernel* kernel_;
     std::mutex write_mutex_;
+    std::unique_ptr<const PackedCentres> packed_centres_;  // made by the first add
     mutable std::mutex parts_mutex_;
     std::shared_ptr<const NeighborParts> parts_;
 };

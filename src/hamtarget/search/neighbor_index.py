@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search.distinct import distinct
+from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.neighbors.building import Builder, Built
 from hamtarget.search.neighbors.curve import Curve, Setting
 from hamtarget.search.neighbors.exact import ScannedRows
@@ -150,6 +151,7 @@ class NeighborIndex:
         budget: int | None = None,
         comparisons: int | None = None,
         threads: int | None = None,
+        limits: Limits | None = None,
     ) -> tuple[Ids, Floats]:
         """Find the k nearest vectors of each query.
 
@@ -163,6 +165,7 @@ class NeighborIndex:
             budget: most candidates (rows whose sketches are read) for a query, instead of the tuned number.
             comparisons: most rows for a query whose vectors are compared, instead of the tuned number.
             threads: for this search, instead of the index's.
+            limits: bounds on the work of all queries together; a candidate is a row.
 
         Returns:
             ids, int64, and distances, float32, both (queries, k), nearest first.
@@ -172,9 +175,12 @@ class NeighborIndex:
             NotFiniteError: a number is NaN or infinite.
             InputError: k exceeds the number of vectors or what was tuned, or the recall exceeds what vectors that are
                 kept in this type can give.
+            LimitError: the search reached one of its limits.
             NotFittedError: there is no `fit` yet.
         """
         fitted = self._now()
+        if limits is not None:
+            check_limits(limits)
         array = check_array(queries, name="queries", n_dims=fitted.space.n_dims)
         k = check_count(k, name="k")
         if k > fitted.n_rows:
@@ -185,7 +191,7 @@ class NeighborIndex:
         distances = np.empty((len(array), k), dtype=np.float32)
         for here in blocks_of(len(array), fitted.space.n_dims):
             asked, turn = fitted.space.queries(array[here])
-            found, scores = fitted.nearest(asked, k, setting, n_threads)
+            found, scores = fitted.nearest(asked, k, setting, n_threads, limits)
             ids[here], distances[here] = found, fitted.space.distances(scores, turn)
         return ids, distances
 
@@ -209,7 +215,7 @@ class NeighborIndex:
             space.rows(array[here], first=here.start)
         with self._changing:
             fitted = self._now()
-            known = np.isin(numbers, fitted.ids())
+            known = fitted.has(numbers)
             if known.any():
                 raise InputError(
                     f"{int(known.sum()):,} of {len(numbers):,} ids are in the index already, such as "
@@ -382,24 +388,26 @@ class _Fitted:
         """Number of vectors."""
         return int(self.rows.is_alive.sum()) if isinstance(self.rows, ScannedRows) else len(self.rows.core)
 
-    def nearest(self, queries: Floats, k: int, setting: Setting, threads: int) -> tuple[Ids, NDArray[Any]]:
+    def nearest(
+        self, queries: Floats, k: int, setting: Setting, threads: int, limits: Limits | None
+    ) -> tuple[Ids, NDArray[Any]]:
         """Return ids and scores of the core, or of a scan."""
         if isinstance(self.rows, ScannedRows):
-            return self.rows.search(queries, k, self.space.core_metric)
+            return self.rows.search(queries, k, self.space.core_metric, limits)
         core = self.rows.core
-        ids, scores, _ = core.search(queries, k, setting.budget, setting.comparisons, threads)
+        ids, scores, _ = core.search(queries, k, setting.budget, setting.comparisons, threads, limits)
         short = np.flatnonzero(ids[:, -1] < 0)
         if len(short):
             # The cells within the budget had fewer than k rows.
             whole = self.n_rows
-            ids[short], scores[short], _ = core.search(queries[short], k, whole, whole, threads)
+            ids[short], scores[short], _ = core.search(queries[short], k, whole, whole, threads, limits)
         return ids, scores
 
-    def ids(self) -> Ids:
-        """Return all ids."""
+    def has(self, ids: Ids) -> NDArray[np.bool_]:
+        """Return True for each of some ids that is there."""
         if isinstance(self.rows, ScannedRows):
-            return self.rows.ids[self.rows.is_alive]
-        return np.asarray(self.rows.core.ids())
+            return np.isin(ids, self.rows.ids[self.rows.is_alive])
+        return np.asarray(self.rows.core.contains(ids)).astype(bool)
 
     def with_rows(self, ids: Ids, rows: Floats, threads: int) -> _Fitted:
         """Return the index with more rows."""

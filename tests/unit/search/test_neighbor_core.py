@@ -202,6 +202,32 @@ def test_a_life_of_adding_and_removing(seed: int) -> None:
         assert (costs[:, 1] == len(known)).all()
 
 
+@pytest.mark.parametrize("largest", [4000, 2**34])
+def test_single_changes_among_many_rows(largest: int) -> None:
+    random = np.random.default_rng(largest % 7)
+    names = random.choice(largest, 3000, replace=False).astype(np.int64)
+    core = new_core(row_type="float32", n_cells=7)
+    core.add(names, vectors_of(3000))
+    known = set(names.tolist())
+    for _ in range(150):
+        # One of four is there.
+        (id,) = ids = random.choice(np.append(random.integers(0, largest, 3), random.choice(list(known))), 1)
+        asked = np.array([id, largest + 1, *random.choice(list(known), 2)], dtype=np.int64)
+        assert core.contains(asked).tolist() == [int(each) in known for each in asked]
+        if int(id) in known:
+            with pytest.raises(InputError, match=f"id {id} is in the index already"):
+                core.add(ids, vectors_of(1))
+            assert core.remove(ids) == 1
+            known.discard(int(id))
+        else:
+            assert core.remove(ids) == 0
+            core.add(ids, vectors_of(1, seed=int(id) % 1000))
+            known.add(int(id))
+        np.testing.assert_array_equal(core.ids(), sorted(known))
+    many = np.arange(0, 6000, dtype=np.int64)
+    assert core.contains(many).tolist() == [each in known for each in range(6000)]
+
+
 def test_equal_rows_come_by_id() -> None:
     core = new_core()
     core.add(np.arange(500)[::-1].copy(), np.repeat(vectors_of(1), 500, axis=0))

@@ -12,6 +12,7 @@ from hamtarget.errors import (
     DtypeError,
     HamtargetError,
     InputError,
+    LimitError,
     NotFiniteError,
     NotFittedError,
     ShapeError,
@@ -19,6 +20,7 @@ from hamtarget.errors import (
 )
 from hamtarget.search import NeighborIndex
 from hamtarget.search import neighbor_index as module
+from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
 
 METRICS = ["cosine", "l2", "dot"]
@@ -329,6 +331,20 @@ def test_add_delete_and_replace(n_rows):
     assert index.search(new, k=1)[0][0, 0] == 3
     index.add(np.empty(0, dtype=np.int64), np.empty((0, 16)))
     assert len(index) == n_rows
+
+
+@pytest.mark.parametrize("n_rows", [60, 1000])
+def test_limits_end_a_search(n_rows):
+    vectors = clustered(n_rows, 16)
+    index = in_cells(vectors) if n_rows > 100 else NeighborIndex("l2").fit(vectors)
+    plenty = Limits(seconds=600, rows=10**9)
+    np.testing.assert_array_equal(index.search(vectors, k=2, limits=plenty)[0], index.search(vectors, k=2)[0])
+    for limits, name in ((Limits(rows=n_rows - 1), "rows"), (Limits(seconds=0), "seconds")):
+        with pytest.raises(LimitError) as error:
+            index.search(vectors, k=2, limits=limits)
+        assert error.value.limit == name
+    with pytest.raises(DtypeError, match="expected Limits"):
+        index.search(vectors, k=2, limits=5)
 
 
 def test_advice_to_fit_again():

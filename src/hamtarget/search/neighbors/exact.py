@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.search.limits import Limits
+
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 CoreMetric = Literal["l2", "dot"]
@@ -137,22 +139,29 @@ class ScannedRows(NamedTuple):
         """Return these rows with some marked as deleted."""
         return self._replace(is_alive=self.is_alive & ~np.isin(self.ids, ids))
 
-    def search(self, queries: Floats, k: int, metric: CoreMetric) -> tuple[Rows, NDArray[np.float64]]:
+    def search(
+        self, queries: Floats, k: int, metric: CoreMetric, limits: Limits | None = None
+    ) -> tuple[Rows, NDArray[np.float64]]:
         """Return ids of the k nearest of each query, nearest first, and distances; ties in the order of ids."""
         ids = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k))
         for first in range(0, len(queries), _QUERIES_AT_A_TIME):
             here = slice(first, first + _QUERIES_AT_A_TIME)
-            ids[here], distances[here] = self._search_some(queries[here], k, metric)
+            ids[here], distances[here] = self._search_some(queries[here], k, metric, limits)
         return ids, distances
 
-    def _search_some(self, queries: Floats, k: int, metric: CoreMetric) -> tuple[Rows, NDArray[np.float64]]:
+    def _search_some(
+        self, queries: Floats, k: int, metric: CoreMetric, limits: Limits | None
+    ) -> tuple[Rows, NDArray[np.float64]]:
         n, dims = len(queries), queries.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64))
         best = _Best(n, k)
         for start in range(0, len(self.rows), _ROWS_AT_A_TIME):
             here = slice(start, start + _ROWS_AT_A_TIME)
             block, halves = self.rows[here], self.halves[here]
+            if limits is not None:
+                limits.take(rows=n * len(block))
+                limits.check()
             scores = queries @ block.T
             np.subtract(halves, scores, out=scores)
             scores[:, ~self.is_alive[here]] = np.inf
