@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,20 @@ Floats = NDArray[np.float32]
 
 # With fewer rows, an exact scan takes about as long as anything else.
 _LEAST_ROWS_OF_CELLS = 10_000
+
+
+class Found(NamedTuple):
+    """Neighbours of a batch of queries, and the work that finding them took.
+
+    Attributes:
+        ids: int64, (queries, k), nearest first.
+        distances: float32, (queries, k).
+        counts: int64, (queries, 2): candidates and comparisons of each query.
+    """
+
+    ids: Ids
+    distances: Floats
+    counts: NDArray[np.int64]
 
 
 class NeighborIndex:
@@ -178,6 +192,23 @@ class NeighborIndex:
             LimitError: the search reached one of its limits.
             NotFittedError: there is no `fit` yet.
         """
+        ids, distances, _ = self.find(
+            queries, k, recall=recall, budget=budget, comparisons=comparisons, threads=threads, limits=limits
+        )
+        return ids, distances
+
+    def find(
+        self,
+        queries: ArrayLike,
+        k: int = 10,
+        *,
+        recall: float | None = None,
+        budget: int | None = None,
+        comparisons: int | None = None,
+        threads: int | None = None,
+        limits: Limits | None = None,
+    ) -> Found:
+        """Find the k nearest vectors of each query, and tell how many candidates were read; see `search`."""
         fitted = self._now()
         if limits is not None:
             check_limits(limits)
@@ -189,11 +220,29 @@ class NeighborIndex:
         n_threads = self._threads_of(threads)
         ids = np.empty((len(array), k), dtype=np.int64)
         distances = np.empty((len(array), k), dtype=np.float32)
+        counts = np.empty((len(array), 2), dtype=np.int64)
         for here in blocks_of(len(array), fitted.space.n_dims):
             asked, turn = fitted.space.queries(array[here])
-            found, scores = fitted.nearest(asked, k, setting, n_threads, limits)
-            ids[here], distances[here] = found, fitted.space.distances(scores, turn)
-        return ids, distances
+            ids[here], scores, counts[here] = fitted.nearest(asked, k, setting, n_threads, limits)
+            distances[here] = fitted.space.distances(scores, turn)
+        return Found(ids, distances, counts)
+
+    def setting(self, k: int = 10, recall: float | None = None) -> Setting | None:
+        """Return how much a search reads; None if it scans, or if k or the recall is beyond what was tuned.
+
+        Args:
+            k: neighbours.
+            recall: share of them to find; that of the index by default.
+
+        Raises:
+            NotFittedError: there is no `fit` yet.
+        """
+        fitted = self._now()
+        if isinstance(fitted.rows, ScannedRows) or check_count(k, name="k") > max(fitted.rows.curves):
+            return None
+        curve = _curve_for(fitted.rows.curves, k)
+        setting = curve.setting(self.recall if recall is None else _check_recall(recall))
+        return None if setting is None or setting.budget >= curve.whole else setting
 
     def add(self, ids: ArrayLike, vectors: ArrayLike) -> None:
         """Add vectors. Cells and tuned settings stay; budgets grow with the number of rows.
@@ -299,11 +348,21 @@ class NeighborIndex:
             settings=settings,
             curves={} if built is None else built.curves,
             ceilings={} if built is None else built.ceilings,
-            bytes_per_row=fitted.bytes_per_row(),
+            bytes_per_row={name: size / max(1, fitted.n_rows) for name, size in fitted.bytes().items()},
             seconds={} if built is None else built.seconds,
             scan_seconds=0.0 if built is None else built.scan_seconds,
             advice=fitted.advice(),
         )
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the index takes."""
+        return 0 if self._fitted is None else sum(self._fitted.bytes().values())
+
+    @property
+    def n_rows_at_fit(self) -> int:
+        """Number of vectors from which everything was chosen; 0 before `fit`."""
+        return 0 if self._fitted is None else self._fitted.n_rows_at_fit
 
     def __len__(self) -> int:
         return 0 if self._fitted is None else self._fitted.n_rows
@@ -390,18 +449,19 @@ class _Fitted:
 
     def nearest(
         self, queries: Floats, k: int, setting: Setting, threads: int, limits: Limits | None
-    ) -> tuple[Ids, NDArray[Any]]:
-        """Return ids and scores of the core, or of a scan."""
+    ) -> tuple[Ids, NDArray[Any], NDArray[np.int64]]:
+        """Return ids and scores of the core, or of a scan, and the numbers of candidates and comparisons."""
         if isinstance(self.rows, ScannedRows):
-            return self.rows.search(queries, k, self.space.core_metric, limits)
+            ids, distances = self.rows.search(queries, k, self.space.core_metric, limits)
+            return ids, distances, np.full((len(queries), 2), self.n_rows, dtype=np.int64)
         core = self.rows.core
-        ids, scores, _ = core.search(queries, k, setting.budget, setting.comparisons, threads, limits)
+        ids, scores, counts = core.search(queries, k, setting.budget, setting.comparisons, threads, limits)
         short = np.flatnonzero(ids[:, -1] < 0)
         if len(short):
             # The cells within the budget had fewer than k rows.
             whole = self.n_rows
-            ids[short], scores[short], _ = core.search(queries[short], k, whole, whole, threads, limits)
-        return ids, scores
+            ids[short], scores[short], counts[short] = core.search(queries[short], k, whole, whole, threads, limits)
+        return ids, scores, counts
 
     def has(self, ids: Ids) -> NDArray[np.bool_]:
         """Return True for each of some ids that is there."""
@@ -423,13 +483,11 @@ class _Fitted:
         self.rows.core.remove(ids)
         return self
 
-    def bytes_per_row(self) -> dict[str, float]:
-        """Return the bytes of each part, divided by the rows."""
+    def bytes(self) -> dict[str, int]:
+        """Return the bytes of each part."""
         if isinstance(self.rows, ScannedRows):
-            parts = {"vectors": self.rows.rows.nbytes + self.rows.halves.nbytes, "ids": self.rows.ids.nbytes}
-        else:
-            parts = self.rows.core.bytes()
-        return {name: size / max(1, self.n_rows) for name, size in parts.items()}
+            return {"vectors": self.rows.rows.nbytes + self.rows.halves.nbytes, "ids": self.rows.ids.nbytes}
+        return dict(self.rows.core.bytes())
 
     def advice(self) -> str:
         """Return when to fit again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ Table = NDArray[np.float64]
 
 # A setting is chosen so that its recall, less so many standard errors of the measurement, reaches what is wanted.
 CAUTION = 1.3
+_MOST_CHOSEN = 100
 
 
 class Setting(NamedTuple):
@@ -87,6 +88,8 @@ class Curve:
     ceiling: float
     whole: int
     costs: Costs
+    # Choosing a setting takes longer than a search for one query: what was chosen is remembered.
+    _chosen: dict[float, Setting | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def setting(self, recall: float) -> Setting | None:
         """Return the setting of least work that reaches a recall, or None if rows are kept too coarsely for it.
@@ -95,9 +98,13 @@ class Curve:
         was measured reaches the recall with a margin for the error, as near the ceiling, the margin is given up. If
         that is not enough, all rows are read.
         """
+        if recall in self._chosen:
+            return self._chosen[recall]
         best = self._cheapest(recall, CAUTION) or self._cheapest(recall, 0.0)
         if best is None and recall <= self.ceiling:
             best = Setting(self.whole, self.whole, self.ceiling)
+        if len(self._chosen) < _MOST_CHOSEN:
+            self._chosen[recall] = best
         return best
 
     def _cheapest(self, recall: float, caution: float) -> Setting | None:
