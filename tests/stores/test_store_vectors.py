@@ -13,8 +13,9 @@ from hamtarget.errors import (
     NotFiniteError,
     ShapeError,
 )
-from hamtarget.search import Embeddings
+from hamtarget.search import Embeddings, neighbor_index
 from hamtarget.search.limits import Limits
+from hamtarget.search.neighbors import building
 from hamtarget.store import Item, nearest_vectors
 from hamtarget.store.tuning import Point, Tuning, tuning_of
 
@@ -43,8 +44,11 @@ def encoders():
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    """Let a small store be worth probing."""
+    """Let a small store be worth cells, or probing, whatever the clock says."""
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 200)
+    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 100)
+    monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
+    monkeypatch.setattr(building, "N_QUERIES", 200)
 
 
 def naive_distances(queries, rows, metric):
@@ -91,7 +95,7 @@ def test_few_vectors_are_all_compared(stores, encoders, metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_more_vectors_are_probed_by_what_was_measured(stores, encoders, metric, few_are_many):
+def test_more_vectors_are_found_by_what_was_measured(stores, encoders, metric, few_are_many):
     names = [f"row {row}" if row % 3 else row for row in range(N_ROWS)]
     with stores.create(encoder=encoders[metric]) as store:
         store.put_rows(names, inputs=VECTORS)
@@ -101,10 +105,19 @@ def test_more_vectors_are_probed_by_what_was_measured(stores, encoders, metric, 
             assert found_share(hits, QUERIES, VECTORS, names, 10, metric) > recall - 0.06
         assert not store.needs_tuning
         (tuning,) = store.tunings.values()
-        assert (tuning.k, tuning.n_items, tuning.n_queries) == (10, N_ROWS, 500)
+        assert (tuning.k, tuning.n_items) == (10, N_ROWS)
+        assert tuning.way == ("cells" if stores.has_files else "probe")
         point = tuning.points[0]
         assert point.budget < N_ROWS
         assert [each.recall for each in tuning.points] == sorted(each.recall for each in tuning.points)
+        assert max(hits.costs.candidates.tolist()) < N_ROWS
+        distances = naive_distances(QUERIES, VECTORS, metric)
+        for number, mine in enumerate(hits):
+            for hit in mine:
+                assert hit.embedding_distance == pytest.approx(distances[number, names.index(hit.id)], abs=0.02)
+        codes = encoders[metric].encode(VECTORS)
+        bits = np.unpackbits(codes[names.index(hits[0][0].id)] ^ encoders[metric].encode(QUERIES[:1])[0]).sum()
+        assert hits[0][0].distance == bits
         assert store.nearest(QUERIES[0]) == store.nearest_batch(QUERIES[:1])[0]
         whole = store.nearest_batch(QUERIES, recall=1, cost=True)
         assert found_share(whole, QUERIES, VECTORS, names, 10, metric) > 0.97
@@ -113,8 +126,8 @@ def test_more_vectors_are_probed_by_what_was_measured(stores, encoders, metric, 
         assert store.tunings == {10: tuning}
 
 
-def test_what_is_measured_is_the_recall(stores, encoders, few_are_many):
-    with stores.create(encoder=encoders["l2"]) as store:
+def test_what_is_measured_is_the_recall(postgres_stores, encoders, few_are_many):
+    with postgres_stores.create(encoder=encoders["l2"]) as store:
         store.put_rows(range(N_ROWS), inputs=VECTORS)
         tuning = store.tune(k=4)
         point = tuning.points[-1]
@@ -138,13 +151,14 @@ def test_a_store_that_has_grown_is_tuned_again(stores, encoders, few_are_many):
         store.put_rows(range(400), inputs=VECTORS[:400])
         store.nearest(QUERIES[0])
         assert store.tunings[10].n_items == 400
-        store.put_rows(range(400, 600), inputs=VECTORS[400:600])
+        enough = 800 if stores.has_files else 600
+        store.put_rows(range(400, enough), inputs=VECTORS[400:enough])
         store.nearest(QUERIES[0])
         assert store.tunings[10].n_items == 400
-        store.put_rows(range(600, 601), inputs=VECTORS[600:601])
+        store.put_rows([enough], inputs=VECTORS[enough : enough + 1])
         assert store.needs_tuning
         store.nearest(QUERIES[0])
-        assert store.tunings[10].n_items == 601
+        assert store.tunings[10].n_items == enough + 1
         # More neighbours need another measurement; fewer do not.
         store.nearest(QUERIES[0], k=30)
         store.nearest(QUERIES[0], k=3)

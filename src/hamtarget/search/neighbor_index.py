@@ -227,6 +227,11 @@ class NeighborIndex:
             distances[here] = fitted.space.distances(scores, turn)
         return Found(ids, distances, counts)
 
+    def is_tuned_for(self, k: int) -> bool:
+        """Return True if searches for so many neighbours were tuned, or are scans."""
+        fitted = self._now()
+        return isinstance(fitted.rows, ScannedRows) or k <= max(fitted.rows.curves)
+
     def setting(self, k: int = 10, recall: float | None = None) -> Setting | None:
         """Return how much a search reads; None if it scans, or if k or the recall is beyond what was tuned.
 

@@ -14,11 +14,15 @@ from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
+from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
+
+FindInCells = Callable[[NeighborIndex, MultiIndex], BatchHits | None]
+"""Finds hits in cells and the index they belong to; None if a hit was deleted meanwhile."""
 
 
 class Changes(Protocol):
@@ -112,6 +116,23 @@ class Backend(Protocol):
 
     def whole_index(self) -> MultiIndex:
         """Return an index of all rows, in memory; it is read only."""
+        ...
+
+    @property
+    def has_cells(self) -> bool:
+        """True if the engine can keep vectors in cells; otherwise they are probed by their codes."""
+        ...
+
+    def cells(self) -> NeighborIndex | None:
+        """Return the cells of the vectors, if there are any."""
+        ...
+
+    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+        """Fit cells to all vectors by an index that is not fitted yet; keep them if they are faster than a scan."""
+        ...
+
+    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+        """Return what `find` finds in the cells and the index; None where there are no cells."""
         ...
 
     @property

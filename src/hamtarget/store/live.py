@@ -14,6 +14,7 @@ from hamtarget.codes import Codes
 from hamtarget.errors import InputError
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.row_names import RowNames
+from hamtarget.store.cells import Cells
 from hamtarget.store.ids import FIRST_NAMED_ROW
 
 # So many names of deleted rows are worth keeping: looking the others up again takes longer than they take memory.
@@ -44,6 +45,7 @@ class LiveIndex:
 
     Attributes:
         index: the rows.
+        cells: of the vectors, where the store keeps some.
         names: ids of rows, as far as they are known. Begun anew when most of those it knows are of deleted rows; who
             holds the old ones keeps them.
         sequence: number of the last change in it.
@@ -57,6 +59,7 @@ class LiveIndex:
 
     def __init__(self, index: MultiIndex, sequence: int, *, has_names: bool, is_saved: bool = False) -> None:
         self.index = index
+        self.cells = Cells()
         self.names = RowNames(FIRST_NAMED_ROW)
         self._n_deleted_names = 0
         self.sequence = sequence
@@ -84,8 +87,10 @@ class LiveIndex:
                 if isinstance(change, DeleteRows):
                     self.index.delete(change.rows)
                     self._forget(change.rows)
+                    self.cells.follow(change.rows, None)
                 else:
                     self._put(change)
+                    self.cells.follow(change.rows, change.embeddings)
             self.sequence = sequence
             self.is_torn = False
             self.settle()
@@ -95,6 +100,7 @@ class LiveIndex:
         with self.lock:
             self.begin()
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
+            self.cells.drop()
             self.is_torn, self.is_saved = False, other.is_saved
             self.settle()
 

@@ -23,7 +23,6 @@ from hamtarget.progress import Progress
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.requests import (
-    Request,
     Requests,
     check_count,
     many_codes,
@@ -534,8 +533,17 @@ class Store:
         near = self._vector_search(recall, query is not None and code is None, rerank)
         if near is not None:
             inputs = one_input(self.encoder, query, instead="nearest_batch")
-            request = self._near_request(near, inputs, k, recall, embedding=embedding, filter=filter, limits=limits)
-            return self._engine.find_one(request, filter, cost=cost)
+            vectors = self._own_vectors(inputs, embedding)
+            return near.find_batch(
+                vectors,
+                k,
+                recall,
+                logits=self.encoder.logits(inputs),
+                filter=filter,
+                threads=1,
+                cost=cost,
+                limits=limits,
+            )[0]
         if query is not None:
             code, embedding = self._encode_one(query, code, embedding, rerank, instead="nearest_batch")
         elif code is None:
@@ -574,17 +582,13 @@ class Store:
         if near is not None:
             if logits is None:
                 inputs = many_inputs(self.encoder, queries, instead="nearest")
-                request = self._near_request(near, inputs, k, recall, embedding=embedding, filter=filter, limits=limits)
+                vectors, made = self._own_vectors(inputs, embedding), self.encoder.logits(inputs)
             else:
-                request = near.request(
-                    self._checked_vectors(embedding, len(np.asarray(logits))),
-                    k,
-                    recall,
-                    logits=many_rows_of_logits(logits, self.n_bits),
-                    scans=bool(filter),
-                    limits=limits,
-                )
-            return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+                made = many_rows_of_logits(logits, self.n_bits)
+                vectors = self._checked_vectors(embedding, len(made))
+            return near.find_batch(
+                vectors, k, recall, logits=made, filter=filter, threads=threads, cost=cost, limits=limits
+            )
         wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
         request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
@@ -689,16 +693,17 @@ class Store:
         )
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
 
-    def tune(self, k: int = USUAL_K, *, threads: int = 1, progress: Progress | None = None) -> Tuning:
-        """Measure which settings of `nearest` give which recall, and keep them in the store.
+    def tune(self, k: int = USUAL_K, *, threads: int | None = None, progress: Progress | None = None) -> Tuning:
+        """Group the vectors of the store into cells, measure which settings of `nearest` give which recall, keep both.
 
-        A few hundred vectors of the store are sought among all others, by comparing all and with rising budgets. A
-        store of 10,000 items or more is tuned by the first `nearest` without limits, and again when it has grown by
-        half; call this to have it done at another time. It changes no item.
+        This is `NeighborIndex.fit` with the vectors of a folder; what it makes lies beside the index and follows every
+        change. In PostgreSQL, settings of probes are measured instead. A store of 10,000 items or more is tuned by the
+        first `nearest` without limits, and again when it has become twice as large; call this to have it done at
+        another time. Searches and changes go on meanwhile. It changes no item.
 
         Args:
             k: number of neighbours; what is measured serves fewer as well.
-            threads: the comparison with all vectors is shared among so many threads.
+            threads: by default one for each core.
             progress: called with steps done and all steps.
 
         Raises:
@@ -708,7 +713,7 @@ class Store:
 
     @property
     def needs_tuning(self) -> bool:
-        """True if the store keeps vectors, has 10,000 items or more, and was not tuned since it has grown by half."""
+        """True if the store keeps vectors, has 10,000 items or more, and `tune` would make searches faster."""
         return self._near is not None and self._near.needs_tuning()
 
     @property
@@ -908,25 +913,13 @@ class Store:
                 raise InputError("recall is given with a code or with rerank; it is for queries that are vectors")
         return self._near if has_vector and rerank is None else None
 
-    def _near_request(
-        self,
-        near: NearestVectors,
-        inputs: NDArray[Any],
-        k: int,
-        recall: float | None,
-        *,
-        embedding: ArrayLike | None,
-        filter: Filter | None,
-        limits: Limits | None,
-    ) -> Request:
-        """Return the request for the nearest of some vectors, as the encoder takes them."""
+    def _own_vectors(self, inputs: NDArray[Any], embedding: ArrayLike | None) -> NDArray[Any]:
+        """Return vectors, which the encoder takes, as they are compared with those that are kept."""
         if embedding is not None:
             raise InputError("embedding is given with a query that is a vector; the vector is what is compared")
-        kind = self.embeddings
-        if kind is None:
+        if self.embeddings is None:
             raise TypeError("a store of vectors does not know their kind")
-        rows = query_rows(inputs, kind)
-        return near.request(rows, k, recall, logits=self.encoder.logits(inputs), scans=bool(filter), limits=limits)
+        return query_rows(inputs, self.embeddings)
 
     def _checked_vectors(self, embedding: ArrayLike | None, n_rows: int) -> NDArray[Any]:
         if self.embeddings is None or embedding is None:

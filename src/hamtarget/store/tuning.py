@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.progress import Progress
 from hamtarget.search.index import CodeIndex
+from hamtarget.search.neighbor_index import NeighborIndex
+from hamtarget.search.neighbors.tuning import N_QUERIES
 from hamtarget.search.requests import Request, Requests
 from hamtarget.search.results import BatchHits
 
@@ -22,7 +24,10 @@ FEWEST_ITEMS = 10_000
 """Of fewer items, all vectors are compared: that takes about a millisecond, and finds everything."""
 
 GROWTH = 1.5
-"""A store that has grown so much since it was tuned is tuned again."""
+"""A store whose vectors are probed by codes is tuned again when it has grown so much."""
+
+GROWTH_OF_CELLS = 2.0
+"""A store whose vectors are in cells is tuned again when it has grown so much; budgets grow with it until then."""
 
 SEED = 0
 
@@ -36,6 +41,8 @@ _ENOUGH = 0.998
 # So many of the rows that are read are compared by their vectors: few, or many.
 _SHARES = (1 / 12, 1 / 4)
 _TIMED_SCANS = 5
+# Settings of cells are kept, to be shown, for these recalls.
+_SHOWN_RECALLS = (0.8, 0.9, 0.95, 0.98, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +70,9 @@ class Tuning:
         k: so many were sought; the settings serve fewer as well.
         n_items: items that the store had.
         n_queries: vectors of the store that were sought, each among all others.
-        points: settings with rising recall, each the fastest of its recall.
+        points: settings with rising recall, each the fastest of its recall; none if comparing all vectors is faster.
         scan_microseconds: time in which a query is compared with all vectors.
+        way: "cells" if vectors are found in cells; "probe" if they are found by their codes.
     """
 
     k: int
@@ -72,6 +80,7 @@ class Tuning:
     n_queries: int
     points: tuple[Point, ...]
     scan_microseconds: float
+    way: Literal["probe", "cells"] = "probe"
 
     def point_for(self, recall: float) -> Point | None:
         """Return the fastest setting that reaches a recall; None: comparing all vectors is faster, or the only way."""
@@ -82,7 +91,7 @@ class Tuning:
 
     def suits(self, n_items: int) -> bool:
         """Return True if a store of so many items need not be tuned again."""
-        return n_items <= GROWTH * self.n_items
+        return n_items <= (GROWTH_OF_CELLS if self.way == "cells" else GROWTH) * self.n_items
 
     def as_text(self) -> str:
         """Return all of it as JSON, with a checksum."""
@@ -108,6 +117,8 @@ def tuning_of(text: str) -> Tuning:
         numbers += [number for point in points for number in (point.budget, point.comparisons)]
         if not all(type(number) is int and 1 <= number < 2**62 for number in numbers):
             raise ValueError("a number is out of range")
+        if tuning.way not in ("probe", "cells"):
+            raise ValueError("its way is unknown")
         if not all(0 <= point.recall <= 1 and point.microseconds >= 0 for point in points):
             raise ValueError("a recall or a time is out of range")
         return tuning
@@ -205,6 +216,20 @@ def tune_index(
             break
     tell(n_steps, n_steps)
     return Tuning(k, n_items, len(rows), _fastest(measured), scan_microseconds)
+
+
+def tuning_of_cells(cells: NeighborIndex, k: int) -> Tuning:
+    """Return what was measured while cells were fitted, for `k` neighbours: a few settings of each curve."""
+    told = cells.explain()
+    curve = next((told.curves[tuned] for tuned in sorted(told.curves) if tuned >= k), None)
+    points: list[Point] = []
+    for recall in _SHOWN_RECALLS if told.way == "cells" and curve is not None else ():
+        setting = cells.setting(k, recall)
+        if setting is not None and curve is not None and (not points or setting.recall > points[-1].recall):
+            microseconds = 1e6 * float(np.nan_to_num(curve.seconds_at(setting)))
+            points.append(Point(setting.budget, setting.comparisons, min(1.0, setting.recall), microseconds))
+    n_queries = max(1, min(N_QUERIES, told.n_rows_at_fit // 4))
+    return Tuning(k, told.n_rows_at_fit, n_queries, tuple(points), 1e6 * told.scan_seconds, "cells")
 
 
 def _budgets(n_items: int, k: int) -> Iterator[int]:

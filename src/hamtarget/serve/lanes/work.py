@@ -509,7 +509,7 @@ class Work:
         if self._tuning.acquire(blocking=False):
             try:
                 with contextlib.suppress(HamtargetError):
-                    self.store.tune()
+                    self.store.tune(threads=self._slow_threads)
             finally:
                 self._tuning.release()
 

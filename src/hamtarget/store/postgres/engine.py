@@ -24,9 +24,11 @@ from hamtarget.progress import Progress
 from hamtarget.search.core import _native
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
+from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
 from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
+from hamtarget.store.backend import FindInCells
 from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
@@ -411,6 +413,23 @@ class PostgresEngine:
         # As in the database, all rows are in tables then.
         index.compact()
         return index
+
+    @property
+    def has_cells(self) -> bool:
+        """False: vectors are probed by their codes."""
+        return False
+
+    def cells(self) -> NeighborIndex | None:
+        """Return None: there are no cells."""
+        return None
+
+    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+        """Refuse: there are no cells."""
+        raise InputError(f"{self.path} is in PostgreSQL, where vectors are not kept in cells")
+
+    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+        """Return None: there are no cells."""
+        return None
 
     @property
     def scanned_rows(self) -> int:

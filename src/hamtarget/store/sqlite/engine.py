@@ -23,9 +23,11 @@ from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
+from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
+from hamtarget.store.backend import FindInCells
 from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.names import Names
@@ -45,6 +47,7 @@ from hamtarget.store.sqlite.database import (
     translated,
 )
 from hamtarget.store.sqlite.inspection import store_stats, verify_store
+from hamtarget.store.sqlite.kept_cells import KeptCells
 from hamtarget.store.sqlite.lock import WriterLock
 from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
 from hamtarget.store.sqlite.migrations import migrate
@@ -121,6 +124,7 @@ class FolderEngine:
         self._readers = Readers(self.file)
         self._names = Names(lambda: self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
+        self._kept_cells = KeptCells(path, self._live, self.reading) if self.settings.keeps_vectors else None
         tell_of_forks(self)
         if read_only and noted > self._live.sequence:
             warn_of_loss(path, noted - self._live.sequence)
@@ -132,18 +136,19 @@ class FolderEngine:
         """Close the files; the index is saved if it has changed, and another process may write."""
         if self._unusable:
             return
-        with self._write_lock, self._live.lock:
+        with self._write_lock:
             self._check_between_transactions("close")
-            self._readers.close()
             try:
                 if not self.read_only and not self._live.is_saved and self._live.sequence:
                     self._try_to_save()
             finally:
-                self._unusable = "was closed; open the store again"
-                self._connection.close()
-                self._counter.close()
-                if not self.read_only:
-                    self._lock.release()
+                with self._live.lock:
+                    self._unusable = "was closed; open the store again"
+                    self._readers.close()
+                    self._connection.close()
+                    self._counter.close()
+                    if not self.read_only:
+                        self._lock.release()
 
     @property
     def index(self) -> MultiIndex:
@@ -157,8 +162,8 @@ class FolderEngine:
 
     @property
     def memory(self) -> int:
-        """Bytes that the index takes."""
-        return self.index.memory
+        """Bytes that the index and the cells take."""
+        return self.index.memory + self._live.cells.memory
 
     def ids_of(self, rows: NDArray[np.int64]) -> dict[int, Id]:
         """Return ids by row, without those of rows that were deleted meanwhile."""
@@ -340,6 +345,9 @@ class FolderEngine:
     def save(self) -> None:
         """Save the index as it is."""
         with self._write_lock:
+            if self._kept_cells is not None:
+                # Those that are on disk only would be lost with the index that they belong to.
+                self._kept_cells.load()
             save_index(self._connection, self.path, self._live)
             self._unsaved_rows = 0
 
@@ -406,6 +414,61 @@ class FolderEngine:
     def whole_index(self) -> MultiIndex:
         """Return the index of all rows."""
         return self.index
+
+    @property
+    def has_cells(self) -> bool:
+        """True: a folder can keep vectors in cells."""
+        return True
+
+    def cells(self) -> NeighborIndex | None:
+        """Return the cells of the vectors, if there are any."""
+        self.check_open()
+        return None if self._kept_cells is None else self._kept_cells.now()
+
+    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+        """Fit cells to all vectors, and keep them beside the index."""
+        if self._kept_cells is None:
+            raise InputError(f"{self.path} keeps no vectors")
+        if not self.read_only:
+            with self._write_lock:
+                self._check_between_transactions("tune")
+        # All that was committed before this call is in them.
+        self.read(_nothing)
+        self._kept_cells.make(asked, progress=progress)
+        if not self.read_only:
+            with self._write_lock, translated(self.file):
+                self.check_open()
+                if not self._kept_cells.save(self._connection):
+                    self._try_to_save()
+
+    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+        """Return what `find` finds in the cells and the index, both at the same change."""
+        if self.read_only:
+            self._look()
+        if self.cells() is None:
+            return None
+        live = self._live
+        version = live.version
+        # Taken after the version: cells that were put aside before it follow no changes.
+        cells = live.cells.index
+        if cells is None:
+            return None
+        hits = find(cells, live.index)
+        if hits is not None and live.version == version and not version & 1:
+            if not live.has_names:
+                return hits
+            with translated(self.file):
+                named = self._names.name(hits)
+            if named is not None:
+                return named
+        return self.read(lambda connection, index: self._find_in_cells_in_step(connection, index, find))
+
+    def _find_in_cells_in_step(
+        self, connection: sqlite3.Connection, index: MultiIndex, find: FindInCells
+    ) -> BatchHits | None:
+        cells = self._live.cells.index
+        hits = None if cells is None else find(cells, index)
+        return None if hits is None else self._names.name(hits, connection)
 
     @property
     def scanned_rows(self) -> int:

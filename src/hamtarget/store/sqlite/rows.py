@@ -162,6 +162,12 @@ def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[l
     yield from _blocks(connection.execute(f"{_COLUMNS} INDEXED BY items_by_change WHERE changed > ?", (after,)))
 
 
+def changed_rows(connection: sqlite3.Connection, *, after: int) -> Iterator[int]:
+    """Yield the numbers of all rows that were written after a change."""
+    for (row,) in connection.execute("SELECT row FROM items INDEXED BY items_by_change WHERE changed > ?", (after,)):
+        yield row
+
+
 def _blocks(cursor: sqlite3.Cursor) -> Iterator[list[Record]]:
     while block := cursor.fetchmany(_FETCHED_ROWS):
         yield list(_checked(block))

@@ -13,6 +13,7 @@ from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.store.live import LiveIndex
 from hamtarget.store.settings import Settings
+from hamtarget.store.sqlite.cell_files import remove_other_cells, save_cells
 from hamtarget.store.sqlite.database import transaction
 from hamtarget.store.sqlite.following import build_index, replay
 from hamtarget.store.sqlite.state import read_state, write_state
@@ -77,6 +78,7 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
             with contextlib.suppress(OSError):
                 fresh.unlink()
             raise
+        save_cells(live.cells.index, folder, name)
         with transaction(connection):
             state = read_state(connection)
             write_state(connection, state._replace(snapshot=name, snapshot_sequence=sequence, forgotten=sequence))
@@ -87,6 +89,7 @@ def save_index(connection: sqlite3.Connection, folder: Path, live: LiveIndex) ->
         if other.name != name:
             with contextlib.suppress(OSError):
                 other.unlink()
+    remove_other_cells(folder, name)
 
 
 def read_snapshot(path: Path, settings: Settings | None) -> MultiIndex | None:

@@ -1,0 +1,171 @@
+"""Time the nearest vectors in a store, beside a bare `NeighborIndex` and beside probes of learned codes.
+
+    python -m research.benchmarks.store_vectors --out research/results/store_vectors.json
+
+A folder is filled with rows of sift1m, and tuned. It is then asked by `nearest_batch` and by `nearest`, one query at a
+time; so is a `NeighborIndex` that was fitted to the same rows; and so is the store by `probe`, with settings that were
+tuned for the same recall: this is how stores found vectors before they had cells. All use one thread. Times are process
+time, in turns; a figure is the median. Recall is the share of the true 10 nearest among the 10 found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.datasets import exact_neighbors, open_vector_set
+from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.learn import HashEncoder, TrainingOptions
+from hamtarget.search import MultiIndex, NeighborIndex
+from hamtarget.search.requests import Requests
+from hamtarget.store import Store
+from hamtarget.store.tuning import Tuning, n_tuning_queries, tune_index
+from research.benchmarks.search_sets import data_folder
+
+K = 10
+RECALLS = (0.90, 0.95)
+N_QUERIES = 1000
+N_SINGLE = 200
+REPEATS = 5
+# Rows that are put at a time, and single puts that are timed.
+BATCH = 50_000
+N_PUTS = 200
+
+Rows = NDArray[Any]
+
+
+def median_cpu(calls: dict[str, Callable[[], object]], counts: dict[str, int], repeats: int) -> dict[str, float]:
+    """Return the microseconds of process time for a query of each call, called in turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            begin = time.process_time()
+            call()
+            times[name].append(1e6 * (time.process_time() - begin) / counts[name])
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def share_found(ids: NDArray[np.int64], true: NDArray[np.int64]) -> float:
+    """Return the share of the true neighbours that were found."""
+    return float(
+        np.mean([len(set(mine) & set(near)) / K for mine, near in zip(ids.tolist(), true.tolist(), strict=True)])
+    )
+
+
+def probe_tuning(base: Rows, encoder: HashEncoder, store: Store) -> Tuning:
+    """Return settings of probes, tuned as stores tuned them before they had cells."""
+    kind = store.embeddings
+    index = MultiIndex(store.n_bits, store.radius, substrings=store.substrings, embeddings=kind)
+    vectors = base.astype(np.float16)
+    for start in range(0, len(base), BATCH):
+        here = slice(start, start + BATCH)
+        index.add(np.arange(len(base))[here], encoder.encode(base[here]), vectors[here])
+    rows = np.sort(np.random.default_rng(0).choice(len(base), n_tuning_queries(len(base)), replace=False))
+    requests = Requests(store.n_bits, store.radius, kind)
+    queries = vectors[rows].astype(np.float32)
+    return tune_index(index, requests, rows, encoder.logits(base[rows]), queries, K)
+
+
+def ids_of(hits: Any, n_queries: int) -> NDArray[np.int64]:
+    """Return the ids of hits, (queries, K)."""
+    return np.asarray(hits.ids).reshape(n_queries, K)
+
+
+def measured(folder: Path, base: Rows, queries: Rows, encoder: HashEncoder) -> dict[str, Any]:
+    """Return the figures of a store of some rows."""
+    true = exact_neighbors(queries, base, K)
+    asked = queries.astype(np.float32)
+    singles = asked[:N_SINGLE]
+    with Store.create(folder, encoder=encoder) as store:
+        for start in range(0, len(base), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(base)))
+            store.put_rows(rows, inputs=base[rows].astype(np.float32))
+        begin = time.perf_counter()
+        store.tune()
+        seconds = {"tune": time.perf_counter() - begin}
+        begin = time.perf_counter()
+    seconds["close"] = time.perf_counter() - begin
+    bare = NeighborIndex("l2").fit(base)
+    result: dict[str, Any] = {"rows": len(base), "seconds": seconds, "recalls": []}
+    begin = time.perf_counter()
+    with Store.open(folder) as store:
+        opened = time.perf_counter()
+        store.nearest(asked[0])
+        seconds["open"], seconds["first_search"] = opened - begin, time.perf_counter() - opened
+        result["bytes_per_row"] = store.memory / len(base)
+        result["cells_bytes_per_row"] = bare.memory / len(base)
+        tuning = probe_tuning(base, encoder, store)
+        for recall in RECALLS:
+            point = next((point for point in tuning.points if point.recall >= recall), tuning.points[-1])
+            probe = {"budget": point.budget, "comparisons": point.comparisons, "rerank": K, "radius": store.n_bits - 1}
+            batches: dict[str, Callable[[], Any]] = {
+                "store": lambda: store.nearest_batch(asked, K, recall=recall),
+                "index": lambda: bare.search(asked, K, recall=recall, threads=1),
+                "probes": lambda: store.probe_batch(asked, **probe),
+            }
+            found = {
+                "store": ids_of(batches["store"](), len(asked)),
+                "index": batches["index"]()[0],
+                "probes": ids_of(batches["probes"](), len(asked)),
+            }
+            calls = {f"{name}, batch": call for name, call in batches.items()} | {
+                "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
+                "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
+                "probes, one": lambda: [store.probe(query, **probe) for query in singles],
+            }
+            counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}
+            microseconds = median_cpu(calls, counts, REPEATS)
+            result["recalls"].append(
+                {
+                    "recall": recall,
+                    "found": {name: share_found(ids, true) for name, ids in found.items()},
+                    "microseconds": microseconds,
+                    "queries_per_second": {name: 1e6 / each for name, each in microseconds.items()},
+                }
+            )
+        puts = []
+        for number in range(N_PUTS):
+            begin = time.process_time()
+            store.put_rows([len(base) + number], inputs=asked[number : number + 1])
+            puts.append(time.process_time() - begin)
+        result["put_microseconds"] = 1e6 * statistics.median(puts)
+    return result
+
+
+def main() -> None:
+    """Run the benchmark and write its result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--steps", type=int, help="of training; by default as many as HashEncoder takes")
+    parser.add_argument("--model", type=Path, help="a folder: the trained model is kept there, and used again")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    vectors = open_vector_set(data_folder() / "sift1m")
+    if options.model is not None and options.model.exists():
+        encoder = HashEncoder.load(options.model, device="cpu")
+    else:
+        training = None if options.steps is None else TrainingOptions(steps=options.steps)
+        encoder = HashEncoder(64, training=training, device="cpu", seed=0).fit(np.asarray(vectors.learn))
+        if options.model is not None:
+            encoder.save(options.model)
+    queries = np.asarray(vectors.queries[:N_QUERIES])
+    result: dict[str, Any] = {"provenance": provenance(seed=0), "stores": []}
+    for n_rows in options.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measured(Path(folder) / "store", np.asarray(vectors.base[:n_rows]), queries, encoder)
+        print(figures)
+        result["stores"].append(figures)
+    if options.out is not None:
+        write_json(options.out, result)
+
+
+if __name__ == "__main__":
+    main()
