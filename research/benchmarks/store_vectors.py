@@ -79,11 +79,47 @@ def ids_of(hits: Any, n_queries: int) -> NDArray[np.int64]:
     return np.asarray(hits.ids).reshape(n_queries, K)
 
 
+def compared(
+    recall: float,
+    store: Store,
+    bare: NeighborIndex,
+    tuning: Tuning,
+    asked: NDArray[np.float32],
+    true: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Return what each way finds at a recall, and how fast."""
+    singles = asked[:N_SINGLE]
+    point = next((point for point in tuning.points if point.recall >= recall), tuning.points[-1])
+    probe = {"budget": point.budget, "comparisons": point.comparisons, "rerank": K, "radius": store.n_bits - 1}
+    batches: dict[str, Callable[[], Any]] = {
+        "store": lambda: store.nearest_batch(asked, K, recall=recall),
+        "index": lambda: bare.search(asked, K, recall=recall, threads=1),
+        "probes": lambda: store.probe_batch(asked, **probe),
+    }
+    found = {
+        "store": ids_of(batches["store"](), len(asked)),
+        "index": batches["index"]()[0],
+        "probes": ids_of(batches["probes"](), len(asked)),
+    }
+    calls = {f"{name}, batch": call for name, call in batches.items()} | {
+        "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
+        "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
+        "probes, one": lambda: [store.probe(query, **probe) for query in singles],
+    }
+    counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}
+    microseconds = median_cpu(calls, counts, REPEATS)
+    return {
+        "recall": recall,
+        "found": {name: share_found(ids, true) for name, ids in found.items()},
+        "microseconds": microseconds,
+        "queries_per_second": {name: 1e6 / each for name, each in microseconds.items()},
+    }
+
+
 def measured(folder: Path, base: Rows, queries: Rows, encoder: HashEncoder) -> dict[str, Any]:
     """Return the figures of a store of some rows."""
     true = exact_neighbors(queries, base, K)
     asked = queries.astype(np.float32)
-    singles = asked[:N_SINGLE]
     with Store.create(folder, encoder=encoder) as store:
         for start in range(0, len(base), BATCH):
             rows = np.arange(start, min(start + BATCH, len(base)))
@@ -94,7 +130,7 @@ def measured(folder: Path, base: Rows, queries: Rows, encoder: HashEncoder) -> d
         begin = time.perf_counter()
     seconds["close"] = time.perf_counter() - begin
     bare = NeighborIndex("l2").fit(base)
-    result: dict[str, Any] = {"rows": len(base), "seconds": seconds, "recalls": []}
+    result: dict[str, Any] = {"rows": len(base), "seconds": seconds}
     begin = time.perf_counter()
     with Store.open(folder) as store:
         opened = time.perf_counter()
@@ -103,34 +139,7 @@ def measured(folder: Path, base: Rows, queries: Rows, encoder: HashEncoder) -> d
         result["bytes_per_row"] = store.memory / len(base)
         result["cells_bytes_per_row"] = bare.memory / len(base)
         tuning = probe_tuning(base, encoder, store)
-        for recall in RECALLS:
-            point = next((point for point in tuning.points if point.recall >= recall), tuning.points[-1])
-            probe = {"budget": point.budget, "comparisons": point.comparisons, "rerank": K, "radius": store.n_bits - 1}
-            batches: dict[str, Callable[[], Any]] = {
-                "store": lambda: store.nearest_batch(asked, K, recall=recall),
-                "index": lambda: bare.search(asked, K, recall=recall, threads=1),
-                "probes": lambda: store.probe_batch(asked, **probe),
-            }
-            found = {
-                "store": ids_of(batches["store"](), len(asked)),
-                "index": batches["index"]()[0],
-                "probes": ids_of(batches["probes"](), len(asked)),
-            }
-            calls = {f"{name}, batch": call for name, call in batches.items()} | {
-                "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
-                "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
-                "probes, one": lambda: [store.probe(query, **probe) for query in singles],
-            }
-            counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}
-            microseconds = median_cpu(calls, counts, REPEATS)
-            result["recalls"].append(
-                {
-                    "recall": recall,
-                    "found": {name: share_found(ids, true) for name, ids in found.items()},
-                    "microseconds": microseconds,
-                    "queries_per_second": {name: 1e6 / each for name, each in microseconds.items()},
-                }
-            )
+        result["recalls"] = [compared(recall, store, bare, tuning, asked, true) for recall in RECALLS]
         puts = []
         for number in range(N_PUTS):
             begin = time.process_time()

@@ -36,6 +36,7 @@ from hamtarget.encoders import ITQ
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
+from hamtarget.learn.networks.builder import Network
 
 RANKS = 100
 SHARE_LABELLED = 2 / 3
@@ -64,13 +65,13 @@ class Sentences:
     query_labelled: NDArray[np.bool_]
 
 
-def read(file: Path, seed: int) -> Sentences:
+def read(file: Path, seed: int, *, share_labelled: float = SHARE_LABELLED) -> Sentences:
     """Return a set; the seed draws the labelled classes."""
     with np.load(file) as arrays:
         vectors, names, split = arrays["vectors"].astype(np.float32), arrays["labels"], arrays["split"]
     classes, labels = np.unique(names, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(classes))
-    labelled = np.isin(labels, order[: round(SHARE_LABELLED * len(classes))])
+    labelled = np.isin(labels, order[: round(share_labelled * len(classes))])
     train, test = split == "train", split == "test"
     return Sentences(vectors[train], labels[train], labelled[train], vectors[test], labels[test], labelled[test])
 
@@ -100,7 +101,7 @@ def by_codes(rows: Vectors, queries: Vectors, data: Sentences) -> tuple[float, f
     return ranked_map(scores, data)
 
 
-def figures_of(method: str, data: Sentences, n_bits: int, seed: int) -> dict[str, float]:
+def figures_of(method: str, data: Sentences, n_bits: int, seed: int, *, network: Network = "auto") -> dict[str, float]:
     """Return MAP@100 of one method, and the CPU seconds of learning."""
     if method == "float cosine":
         seen, unseen = by_cosine(data.rows, data.queries, data)
@@ -117,7 +118,7 @@ def figures_of(method: str, data: Sentences, n_bits: int, seed: int) -> dict[str
             rows = data.rows
             pairs = zip(data.labels.tolist(), data.labelled.tolist(), strict=True)
             similar = None if method == "no labels" else [label if known else None for label, known in pairs]
-        encoder = HashEncoder(n_bits, word, seed=seed, device="cpu").fit(rows, similar)
+        encoder = HashEncoder(n_bits, word, network=network, seed=seed, device="cpu").fit(rows, similar)
     seconds = time.process_time() - begun
     logits = encoder.logits(data.rows), encoder.logits(data.queries)
     seen, unseen = by_codes(*logits, data)
@@ -153,10 +154,11 @@ def main() -> None:
             print(f"seed {seed}, {method}: {shown}", flush=True)
             if arguments.out is not None:
                 arguments.out.parent.mkdir(parents=True, exist_ok=True)
-                write_json(arguments.out, _report(runs, arguments.bits))
+                write_json(arguments.out, report(runs, arguments.bits))
 
 
-def _report(runs: dict[str, list[dict[str, float]]], n_bits: int) -> dict[str, Any]:
+def report(runs: dict[str, list[dict[str, float]]], n_bits: int) -> dict[str, Any]:
+    """Return what is written of all runs so far: medians, and each run."""
     medians = {
         method: {"seeds": len(found), **{name: float(np.median([run[name] for run in found])) for name in found[0]}}
         for method, found in runs.items()

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
+from hamtarget.search import neighbor_index
 from hamtarget.store import Store, nearest_vectors
 
 pytest.importorskip("torch")
@@ -35,6 +36,8 @@ def folder(tmp_path_factory):
 
 def test_neighbours_come_at_a_recall(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 1000)
+    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 1000)
+    monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
     added = run("add", tmp_path / "store", folder / "vectors.npy", "--model", folder / "model")
     assert added.exit_code == 0, added.output
     with Store.open(tmp_path / "store", read_only=True) as store:
@@ -57,6 +60,14 @@ def test_neighbours_come_at_a_recall(folder, tmp_path, monkeypatch):
     shown = run("info", tmp_path / "store")
     assert "tuned for 10" in shown.output
     assert "budget" in shown.output
+    (cells,) = (tmp_path / "store").glob("cells-*")
+    cells.unlink()
+    found = run("search", tmp_path / "store", folder / "queries.npy", "--json")
+    assert "not tuned: all vectors are compared" in found.stderr
+    assert len(found.stdout.splitlines()) == len(queries)
+    wrong = run("search", tmp_path / "store", folder / "queries.npy", "--text-column", "body")
+    assert wrong.exit_code == 2
+    assert "keeps no texts" in wrong.output
 
 
 def test_the_explicit_ways_still_work(folder, tmp_path):

@@ -91,6 +91,11 @@ def test_add_and_search_by_simhash(tmp_path, texts):
     assert run("search", store, "x" * 5000, "--nearest", 1).stdout
     # Which column of the queries has texts is not said.
     assert "key, body, kind" in run("search", store, texts, code=2).output
+    # The second has the code of the first.
+    by_column = run("search", store, texts, *options, "--nearest", 1, "--json").stdout.splitlines()
+    assert [(json.loads(line)["query"], json.loads(line)["hits"][0]["id"]) for line in by_column] == [
+        (f"d{number}", "d0" if number == 1 else f"d{number}") for number in range(5)
+    ]
     from_lines = run("search", store, "-", "--json", stdin=f"{DOCUMENTS[3]}\n").stdout
     assert [hit["id"] for hit in json.loads(from_lines)["hits"]] == ["d3"]
 

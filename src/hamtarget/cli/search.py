@@ -19,7 +19,7 @@ from hamtarget.cli.inputs.records import (
     parse_line,
 )
 from hamtarget.cli.inputs.stores import open_store
-from hamtarget.cli.terminal.arguments import AsJson, Key, StorePlace, Threads
+from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, StorePlace, TextColumn, Threads
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
@@ -98,14 +98,16 @@ def search(
         typer.Option(metavar="FIELD=VALUE", help="Only items whose payload says so; also FIELD=MIN..MAX. Repeatable."),
     ] = None,
     key: Key = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
     threads: Threads = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find items near a query: the nearest 10, the nearest K, everything within a radius, or the most likely.
 
     Without --nearest, --radius and --budget, the 10 nearest are found, exactly. In a store of vectors they are the
-    nearest vectors, of which 95 in 100 are found by default; how much must be read for that was measured in the store
-    itself, and is measured again when it has grown by half. In a store of copies (`hamtarget add
+    nearest vectors, of which 95 in 100 are found by default; how much must be read for that was measured when they were
+    added. In a store of copies (`hamtarget add
     --encoder copies64`), all copies are found, those within the store's radius. Where the store's model was trained for
     probing, the nearest are found approximately, with a budget that the command tells.
 
@@ -126,7 +128,8 @@ def search(
     with open_store(store) as opened:
         wanted = _with_defaults(opened, wanted)
         rows: list[tuple[str, ...]] = []
-        for batch in _batches(opened, queries or [], id or [], key):
+        columns = {"text_column": text_column, "id_column": id_column}
+        for batch in _batches(opened, queries or [], id or [], key, columns):
             for query, hits in _found(opened, batch, wanted):
                 if as_json:
                     write_json({"query": query, "hits": hits})
@@ -163,8 +166,7 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
         raise InputError(f"--recall is given, but {store.path} keeps no vectors; leave it out, or make a new store")
     if wanted.budget is None and wanted.radius is None and wanted.rerank is None and store.vectors is not None:
         if store.needs_tuning:
-            with progress_on_stderr("Tuning the search") as tell:
-                store.tune(progress=tell)
+            _prepare(store)
         return replace(wanted, k=wanted.k or _HITS, nearest_vectors=True)
     if wanted.budget is None and wanted.k is None and wanted.radius is None:
         if is_made_for_copies(store):
@@ -188,6 +190,15 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     return wanted
 
 
+def _prepare(store: Store) -> None:
+    """Tune a store in a database; of a folder that is not tuned, all vectors are compared, which is sooner done."""
+    if isinstance(store.path, Path):
+        note("hamtarget: the store is not tuned: all vectors are compared; `hamtarget add` tunes it, or Store.tune()")
+        return
+    with progress_on_stderr("Tuning the search") as tell:
+        store.tune(progress=tell)
+
+
 def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
     """Yield the name of each query of a batch, and its hits."""
     from hamtarget.cli.inputs.record_codes import encode_records
@@ -202,6 +213,8 @@ def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple
 
 
 def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> BatchHits:
+    from hamtarget.search.limits import Limits
+
     if wanted.budget is not None:
         return _probe(store, encoded, wanted, wanted.budget)
     embedding = None if wanted.rerank is None else _embeddings(store, encoded)
@@ -214,6 +227,8 @@ def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> BatchHits
             recall=wanted.recall,
             filter=wanted.filter,
             threads=wanted.threads,
+            # Under limits, nothing is tuned.
+            limits=Limits(),
         )
     if wanted.k is not None:
         return store.nearest_batch(
@@ -289,14 +304,18 @@ def _logits(store: Store, encoded: EncodedRecords, vectors: Any) -> Any:
     return store.encoder.logits(restored_vectors(vectors, store.embeddings))
 
 
-def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) -> Iterator[list[Record]]:
+def _batches(
+    store: Store, queries: list[str], ids: list[str], key: str | None, columns: dict[str, str | None]
+) -> Iterator[list[Record]]:
     if ids:
         yield [_stored(store, id) for id in ids]
     from hamtarget.encoders.text_inputs import takes_texts
 
     if queries and store.has_encoder and takes_texts(store.encoder):
-        yield from _text_batches(queries)
+        yield from _text_batches(queries, columns)
         return
+    if any(columns.values()):
+        raise InputError(f"--text-column and --id-column are for files of texts; {store.path} keeps no texts")
     for query in queries:
         if query == STDIN or Path(query).exists():
             yield from open_records(query, codes=not store.has_encoder, key=key).batches(_QUERIES_AT_ONCE)
@@ -309,12 +328,12 @@ def _batches(store: Store, queries: list[str], ids: list[str], key: str | None) 
         yield [Record(query, vector=record.vector, code=record.code)]
 
 
-def _text_batches(queries: list[str]) -> Iterator[list[Record]]:
+def _text_batches(queries: list[str], columns: dict[str, str | None]) -> Iterator[list[Record]]:
     """Yield texts in batches; whatever is no file of texts is a text itself."""
     for query in queries:
         if query == STDIN or is_readable_text_file(query):
             broken: list[str] = []
-            records = open_text_records(query, on_broken=broken.append)
+            records = open_text_records(query, **columns, on_broken=broken.append)
             yield from records.batches(_QUERIES_AT_ONCE)
             for reason in broken:
                 note(f"hamtarget: left out {printable(reason)}")

@@ -135,7 +135,7 @@ def fit_pictures(
             relation,
             n_bits=None,
             loss=chosen,
-            network=_feature_layers(inputs.shape[1], seed) if seen_once else chosen_network,
+            network=feature_layers(inputs.shape[1], seed) if seen_once else chosen_network,
             training=options,
             held_out=held_out,
             seed=seed,
@@ -200,7 +200,8 @@ def _tell_skipped(broken: dict[int, str], n_read: int) -> None:
         raise FileError(f"{n_read} images could be read; learning needs at least 2")
 
 
-def _feature_layers(n_features: int, seed: int) -> FeatureLayers:
+def feature_layers(n_features: int, seed: int) -> FeatureLayers:
+    """Return new layers between the features of photos and a hash head."""
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         return FeatureLayers(n_features)
