@@ -4,7 +4,8 @@
 
 A folder is filled with rows of sift1m, and tuned. It is then asked by `nearest_batch` and by `nearest`, one query at a
 time; so is a `NeighborIndex` that was fitted to the same rows; and so is the store by `probe`, with settings that were
-tuned for the same recall: this is how stores found vectors before they had cells. All use one thread. Times are process
+tuned for the same recall: this is how stores found vectors before they had cells. The encoder is an ONNX file, as
+`hamtarget train` writes it. All use one thread. Times are process
 time, in turns; a figure is the median. Recall is the share of the true 10 nearest among the 10 found.
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.datasets import exact_neighbors, open_vector_set
+from hamtarget.encoders import Encoder, open_encoder
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.search import MultiIndex, NeighborIndex
@@ -60,7 +62,7 @@ def share_found(ids: NDArray[np.int64], true: NDArray[np.int64]) -> float:
     )
 
 
-def probe_tuning(base: Rows, encoder: HashEncoder, store: Store) -> Tuning:
+def probe_tuning(base: Rows, encoder: Encoder, store: Store) -> Tuning:
     """Return settings of probes, tuned as stores tuned them before they had cells."""
     kind = store.embeddings
     index = MultiIndex(store.n_bits, store.radius, substrings=store.substrings, embeddings=kind)
@@ -116,7 +118,7 @@ def compared(
     }
 
 
-def measured(folder: Path, base: Rows, queries: Rows, encoder: HashEncoder) -> dict[str, Any]:
+def measured(folder: Path, base: Rows, queries: Rows, encoder: Encoder) -> dict[str, Any]:
     """Return the figures of a store of some rows."""
     true = exact_neighbors(queries, base, K)
     asked = queries.astype(np.float32)
@@ -158,20 +160,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     vectors = open_vector_set(data_folder() / "sift1m")
-    if options.model is not None and options.model.exists():
-        encoder = HashEncoder.load(options.model, device="cpu")
-    else:
-        training = None if options.steps is None else TrainingOptions(steps=options.steps)
-        encoder = HashEncoder(64, training=training, device="cpu", seed=0).fit(np.asarray(vectors.learn))
-        if options.model is not None:
-            encoder.save(options.model)
     queries = np.asarray(vectors.queries[:N_QUERIES])
     result: dict[str, Any] = {"provenance": provenance(seed=0), "stores": []}
-    for n_rows in options.rows:
-        with tempfile.TemporaryDirectory() as folder:
-            figures = measured(Path(folder) / "store", np.asarray(vectors.base[:n_rows]), queries, encoder)
-        print(figures)
-        result["stores"].append(figures)
+    with tempfile.TemporaryDirectory() as folder:
+        model = options.model or Path(folder) / "model"
+        if not model.exists():
+            training = None if options.steps is None else TrainingOptions(steps=options.steps)
+            trained = HashEncoder(64, training=training, device="cpu", seed=0).fit(np.asarray(vectors.learn))
+            trained.export_onnx(model)
+        encoder = open_encoder(model)
+        for n_rows in options.rows:
+            place = Path(folder) / f"store of {n_rows}"
+            figures = measured(place, np.asarray(vectors.base[:n_rows]), queries, encoder)
+            print(figures, flush=True)
+            result["stores"].append(figures)
     if options.out is not None:
         write_json(options.out, result)
 

@@ -3,8 +3,8 @@
     python -m research.benchmarks.unseen_photos --cache photos.npz --out research/results/unseen_classes/photos.json
 
 Photos of tiny-imagenet100 (in the folder of HAMTARGET_DATA) are seen once by the network that comes with the package,
-as `hamtarget train photos` does; their features are kept in the file `--cache`. Codes are then learned from the features
-by the layers that photos have, with the methods and the measure of `research.benchmarks.unseen_classes`:
+as `hamtarget train photos` does; their features are kept in the file `--cache`. Codes are then learned from them by the
+layers that photos have, with the methods and the measure of `research.benchmarks.unseen_classes`:
 
 - `float cosine`: the features themselves.
 - `ITQ` and `no labels`: learned from all rows, without labels.
@@ -46,7 +46,7 @@ def write_features(file: Path, *, photos: int, queries: int) -> None:
     if seen.broken:
         raise SystemExit(f"{len(seen.broken)} photos cannot be read: {next(iter(seen.broken.values()))}")
     parts = np.repeat(["train", "test"], [len(kept), len(asked)])
-    np.savez(file, vectors=np.asarray(seen.features, dtype=np.float32), labels=labels[rows], split=parts)
+    np.savez(file, vectors=np.asarray(seen.values, dtype=np.float32), labels=labels[rows], split=parts)
 
 
 def main() -> None:

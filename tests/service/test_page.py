@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 from services import N_BITS, ProbingEncoder, service
 
+from hamtarget import open_encoder
 from hamtarget.serve.demo_store import make_demo
 from hamtarget.store import Store
 
@@ -364,6 +365,34 @@ def test_codes_for_probing_are_searched_widely(browser, tmp_path, vectors):
             expect(page.locator("#radius-text")).to_have_text(f"{N_BITS // 2} bits")
             page.locator(".hit").first.click()
             expect(page.locator("#results-title")).to_have_text(f"The first 24 within {N_BITS // 2} bits")
+
+
+def test_a_text_is_searched_for_in_a_store_of_texts(browser, tmp_path):
+    store = Store.create(tmp_path / "store", encoder=open_encoder("simhash64"), durability="os")
+    texts = ["the quick brown fox jumps over the lazy dog", "a text about taxes and forms and nothing else at all"]
+    store.put_rows(["fox", "tax"], inputs=texts, payloads=[{"text": text} for text in texts])
+    with service(store) as call:
+        for page in opened(browser, call.address):
+            expect(page.locator("#drop-hint")).to_contain_text("Search by a text, an id or a code")
+            page.locator("#text").fill("The quick BROWN fox jumps over the lazy dog!")
+            page.locator("#by-text button").click()
+            expect(page.locator("#query-view .name")).to_have_text("The quick BROWN fox jumps over the lazy dog!")
+            expect(page.locator(".hit")).to_have_count(1)
+            expect(page.locator(".hit")).to_contain_text("fox")
+            # A word may be an id.
+            page.locator("#text").fill("tax")
+            page.locator("#by-text button").click()
+            expect(page.locator(".hit")).to_contain_text("taxes")
+            # One that is none is a text, too; the page can be loaded again with it.
+            page.locator("#text").fill("unheard-of")
+            page.locator("#by-text button").click()
+            expect(page.locator("#message")).to_contain_text("Nothing within")
+            page.locator("#text").fill(texts[1])
+            page.locator("#by-text button").click()
+            expect(page.locator(".hit")).to_contain_text("taxes")
+            page.reload()
+            expect(page.locator("#query-view .name")).to_have_text(texts[1])
+            expect(page.locator(".hit")).to_contain_text("taxes")
 
 
 def test_an_empty_store_says_what_to_do(browser, tmp_path):

@@ -107,7 +107,7 @@ function ask(query, { remember = true } = {}) {
   state.query = query;
   if (remember) {
     const place = asked.push(query) - 1;
-    history.pushState({ place }, "", query.file ? "#image" : `#${encodeURIComponent(query.id ?? query.code)}`);
+    history.pushState({ place }, "", query.file ? "#image" : `#${encodeURIComponent(query.id ?? query.text ?? query.code)}`);
   }
   showQuery();
   run();
@@ -120,7 +120,7 @@ function askFile(file) {
     state.query = null;
     $("hits").replaceChildren();
     say("This store takes no images", state.stats?.input_shape
-      ? "Its encoder takes vectors. Search by id or code, or send a vector to POST /v1/search."
+      ? takesTexts() ? "It takes texts: enter one below." : "Its encoder takes vectors. Search by id or code, or send a vector to POST /v1/search."
       : "It holds codes without an encoder. Search by id or code.", { error: true });
     return;
   }
@@ -135,11 +135,21 @@ function askItem(id, payload) {
   else window.scrollTo({ top: 0 });
 }
 
+// A store of texts has inputs without a shape.
+function takesTexts() {
+  return state.stats?.input_shape?.length === 0;
+}
+
 async function askText(text) {
   stop();
   const nibbles = state.stats.n_bits / 4;
   if (text.length === nibbles && /^[0-9a-f]+$/i.test(text)) {
     ask({ code: text.toLowerCase(), title: "Code" });
+    return;
+  }
+  // What has a space in it is hardly an id; anything else may be one.
+  if (takesTexts() && /\s/.test(text)) {
+    ask({ text, title: text });
     return;
   }
   const ids = [text];
@@ -151,10 +161,10 @@ async function askText(text) {
       askItem(id, found.payload);
       return;
     } catch (error) {
-      if (error.status !== 404 || id === ids.at(-1)) {
-        tellError(error);
-        return;
-      }
+      if (error.status === 404 && id !== ids.at(-1)) continue;
+      if (error.status === 404 && takesTexts()) ask({ text, title: text });
+      else tellError(error);
+      return;
     }
   }
 }
@@ -210,6 +220,8 @@ async function run() {
       else if (ranked) delete request.rerank;
     } else if (query.file) {
       file = query.file;
+    } else if (query.text) {
+      request.text = query.text;
     } else {
       request.id = query.id;
     }
@@ -331,7 +343,12 @@ async function begin() {
     }
     const takesImages = (state.stats.input_shape?.length ?? 0) >= 2;
     $("pick-label").hidden = !takesImages;
-    if (!takesImages) $("drop-hint").replaceChildren(element("p", { class: "big", textContent: "Search by id or code" }));
+    const means = takesTexts() ? "a text, an id or a code" : "an id or a code";
+    if (!takesImages) {
+      $("drop-hint").replaceChildren(element("p", { class: "big", textContent: `Search by ${means}` }));
+      $("text").placeholder = means;
+      $("text").labels[0].textContent = `The query: ${means}`;
+    }
     $("demo").disabled = !state.stats.examples.length;
     if (state.query) run();
     else if (!state.stats.items) {
@@ -339,7 +356,7 @@ async function begin() {
         ", or try the bundled images with ", element("code", { textContent: "hamtarget serve --demo" }), "."]);
     } else if (location.hash.length > 1 && location.hash !== "#image") askText(decodeURIComponent(location.hash.slice(1)));
     else {
-      say(takesImages ? "Drop an image to begin" : "Enter an id or a code to begin",
+      say(takesImages ? "Drop an image to begin" : `Enter ${means} to begin`,
         "Or press one of these items to search from it; every hit can be pressed, too.");
       await showExamples();
     }
