@@ -84,7 +84,8 @@ def ranked_map(scores: Vectors, data: Sentences) -> tuple[float, float]:
     precision = np.cumsum(good, axis=1) / np.arange(1, RANKS + 1)
     relevant = np.bincount(data.labels)[data.query_labels]
     average = (precision * good).sum(axis=1) / np.minimum(relevant, RANKS)
-    return float(average[data.query_labelled].mean()), float(average[~data.query_labelled].mean())
+    seen, unseen = average[data.query_labelled], average[~data.query_labelled]
+    return float(seen.mean()), float(unseen.mean()) if len(unseen) else float("nan")
 
 
 def by_cosine(rows: Vectors, queries: Vectors, data: Sentences) -> tuple[float, float]:

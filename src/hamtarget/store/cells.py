@@ -162,15 +162,16 @@ def find_in_cells(
     else:
         exact = -np.einsum("qkd,qd->qk", kept, asked)
     if kind.metric == "cosine":
-        exact = np.maximum(exact + 1, 0)
+        exact = np.maximum(exact + np.float32(1), np.float32(0))
     differ = row_codes.reshape(n_queries, n_found, -1) ^ codes[:, None]
     distances = _ONES[differ].sum(axis=2, dtype=np.uint16)
-    order = np.lexsort((found.ids, exact), axis=1)
+    offsets = np.arange(n_queries + 1, dtype=np.int64) * n_found
+    order = (np.lexsort((found.ids, exact), axis=1) + offsets[:-1, None]).ravel()
     return BatchHits(
-        np.arange(n_queries + 1, dtype=np.int64) * n_found,
-        np.take_along_axis(found.ids, order, axis=1).ravel(),
-        np.take_along_axis(distances, order, axis=1).ravel(),
-        np.take_along_axis(exact, order, axis=1).ravel().astype(np.float32),
+        offsets,
+        rows[order],
+        distances.ravel()[order],
+        exact.ravel()[order],
         Costs(np.zeros(n_queries, dtype=np.int64), *found.counts.T),
     )
 
