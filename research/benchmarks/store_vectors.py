@@ -92,7 +92,12 @@ def compared(
     """Return what each way finds at a recall, and how fast."""
     singles = asked[:N_SINGLE]
     point = next((point for point in tuning.points if point.recall >= recall), tuning.points[-1])
-    probe = {"budget": point.budget, "comparisons": point.comparisons, "rerank": K, "radius": store.n_bits - 1}
+    probe: dict[str, Any] = {
+        "budget": point.budget,
+        "comparisons": point.comparisons,
+        "rerank": K,
+        "radius": store.n_bits - 1,
+    }
     batches: dict[str, Callable[[], Any]] = {
         "store": lambda: store.nearest_batch(asked, K, recall=recall),
         "index": lambda: bare.search(asked, K, recall=recall, threads=1),

@@ -98,9 +98,9 @@ def copies(model: Path, sentences: Path, encoders: dict[str, Any], seed: int) ->
         queries = text_encoder.features(altered)  # type: ignore[attr-defined]
         shares = {"float": first_found(unit(queries), unit(rows), true)}
         for method, encoder in encoders.items():
-            logits = encoder.logits(queries), encoder.logits(rows)
-            shares[f"{method}, codes"] = first_found(*map(by_signs, logits), true)
-            shares[f"{method}, logits"] = first_found(*map(unit, logits), true)
+            asked, kept = encoder.logits(queries), encoder.logits(rows)
+            shares[f"{method}, codes"] = first_found(by_signs(asked), by_signs(kept), true)
+            shares[f"{method}, logits"] = first_found(unit(asked), unit(kept), true)
         found[name] = shares
     return {
         "by_alteration": found,
@@ -128,12 +128,12 @@ def main() -> None:
         encoders: dict[str, Any] = {}
         for method in asked.methods:
             encoder = encoders[method] = learned(method, data, n_bits, asked.seed)
-            logits = encoder.logits(data.queries), encoder.logits(data.rows)
+            sought, kept = encoder.logits(data.queries), encoder.logits(data.rows)
             figures = {
-                "neighbours by codes": recall(*map(by_signs, logits), true),
-                "neighbours by logits": recall(*map(unit, logits), true),
-                "topics by codes": by_codes(logits[1], logits[0], data)[0],
-                "topics by logits": by_cosine(logits[1], logits[0], data)[0],
+                "neighbours by codes": recall(by_signs(sought), by_signs(kept), true),
+                "neighbours by logits": recall(unit(sought), unit(kept), true),
+                "topics by codes": by_codes(kept, sought, data)[0],
+                "topics by logits": by_cosine(kept, sought, data)[0],
             }
             print(n_bits, method, figures, flush=True)
             result["codes"].append({"bits": n_bits, "method": method, **figures})

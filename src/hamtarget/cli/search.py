@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -128,7 +128,7 @@ def search(
     with open_store(store) as opened:
         wanted = _with_defaults(opened, wanted)
         rows: list[tuple[str, ...]] = []
-        columns = {"text_column": text_column, "id_column": id_column}
+        columns = _Columns(text_column, id_column)
         for batch in _batches(opened, queries or [], id or [], key, columns):
             for query, hits in _found(opened, batch, wanted):
                 if as_json:
@@ -138,6 +138,13 @@ def search(
     if not as_json:
         several = len(queries or []) + len(id or []) > 1 or len({row[_QUERY_COLUMN] for row in rows}) > 1
         _write_rows(rows, names_queries=several)
+
+
+class _Columns(NamedTuple):
+    """Columns of files of texts; None where they are not given."""
+
+    text: str | None
+    id: str | None
 
 
 @dataclass(frozen=True)
@@ -305,7 +312,7 @@ def _logits(store: Store, encoded: EncodedRecords, vectors: Any) -> Any:
 
 
 def _batches(
-    store: Store, queries: list[str], ids: list[str], key: str | None, columns: dict[str, str | None]
+    store: Store, queries: list[str], ids: list[str], key: str | None, columns: _Columns
 ) -> Iterator[list[Record]]:
     if ids:
         yield [_stored(store, id) for id in ids]
@@ -314,7 +321,7 @@ def _batches(
     if queries and store.has_encoder and takes_texts(store.encoder):
         yield from _text_batches(queries, columns)
         return
-    if any(columns.values()):
+    if any(columns):
         raise InputError(f"--text-column and --id-column are for files of texts; {store.path} keeps no texts")
     for query in queries:
         if query == STDIN or Path(query).exists():
@@ -328,12 +335,12 @@ def _batches(
         yield [Record(query, vector=record.vector, code=record.code)]
 
 
-def _text_batches(queries: list[str], columns: dict[str, str | None]) -> Iterator[list[Record]]:
+def _text_batches(queries: list[str], columns: _Columns) -> Iterator[list[Record]]:
     """Yield texts in batches; whatever is no file of texts is a text itself."""
     for query in queries:
         if query == STDIN or is_readable_text_file(query):
             broken: list[str] = []
-            records = open_text_records(query, **columns, on_broken=broken.append)
+            records = open_text_records(query, text_column=columns.text, id_column=columns.id, on_broken=broken.append)
             yield from records.batches(_QUERIES_AT_ONCE)
             for reason in broken:
                 note(f"hamtarget: left out {printable(reason)}")
