@@ -40,7 +40,7 @@ class KeptCells:
         self._live = live
         self._reading = reading
         self._next_look = 0.0
-        # A file that could not be used, and when: it is not read again.
+        # A file that could not be used, and the change that the index was at: it is not read again until that changes.
         self._refused: tuple[object, ...] = ()
         # Held by whoever loads cells: others wait, and find them loaded.
         self._loading = threading.Lock()
@@ -73,7 +73,7 @@ class KeptCells:
             file = current_cells_file(connection, self._folder)
             if file is None:
                 return
-            state = (file.name, file.stat().st_mtime_ns, read_state(connection).sequence)
+            state = (file.name, file.stat().st_mtime_ns, self._live.sequence)
             if state == self._refused:
                 return
             found = read_cells(connection, file)
