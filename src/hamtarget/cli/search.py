@@ -198,7 +198,7 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
 
 
 def _prepare(store: Store) -> None:
-    """Tune a store in a database; of a folder that is not tuned, all vectors are compared, which is sooner done."""
+    """Call `tune` for a store in a database; in a folder, all vectors are compared instead, which is sooner done."""
     if isinstance(store.path, Path):
         note("hamtarget: the store is not tuned: all vectors are compared; `hamtarget add` tunes it, or Store.tune()")
         return
