@@ -61,7 +61,7 @@ def choose_substrings(n_rows: int, n_bits: int, radius: int) -> SubstringChoice:
     Example:
         >>> choice = choose_substrings(1_000_000, n_bits=64, radius=8)
         >>> choice.substrings, choice.buckets
-        (4, 188)
+        (5, 57)
 
     Raises:
         InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
