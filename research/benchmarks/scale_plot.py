@@ -52,7 +52,7 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "add 1,000: median, p99, longest": lambda size: (
         ", ".join(f"{size['add']['latency'][name]:.2g}" for name in ("median_ms", "p99_ms", "most_ms")) + " ms"
     ),
-    "delete 1: median": lambda size: f"{size['delete']['median_ms']:.2g} ms",
+    "delete 1: median": lambda size: f"{size['delete']['median_ms']:.3f} ms",
     "open": lambda size: f"{1e3 * size['file']['open_seconds']:.1f} ms",
     "self-join, 2 threads": lambda size: f"{size['self_join']['seconds']:.1f} s",
     "its memory a row": lambda size: f"{size['self_join']['peak_bytes_a_row']:.0f}",
