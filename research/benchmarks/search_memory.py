@@ -49,7 +49,7 @@ def _method(name: str) -> Method:
     return next(method for method in made if str(method) == name)
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
     """Return the bytes of VmRSS or VmHWM: the present or the highest size of this process in memory."""
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{field}:"):
@@ -57,7 +57,7 @@ def _resident(field: str) -> int:
     raise RuntimeError(f"/proc/self/status has no {field}")
 
 
-def _settle() -> None:
+def settle() -> None:
     """Give unused memory back to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -70,23 +70,23 @@ def _grow(name: str, set_name: str, n_rows: int) -> dict[str, Any]:
     method.build(warm.codes, np.arange(len(warm.codes)))
     method.search(warm.queries, warm.radius)
     method.build(warm.codes[:0], np.arange(0))
-    _settle()
-    before = _resident("VmRSS")
+    settle()
+    before = resident("VmRSS")
 
     drawn = recipes(n_rows)[set_name].draw(10)
     ids = np.arange(n_rows)
-    _settle()
-    with_input = _resident("VmRSS")
+    settle()
+    with_input = resident("VmRSS")
     # Writing 5 resets the highest size to the present one.
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     method.build(drawn.codes, ids)
     method.search(drawn.queries, drawn.radius)
-    highest = _resident("VmHWM") - with_input
+    highest = resident("VmHWM") - with_input
     del drawn, ids
     if isinstance(method, WithIds):
         del method.ids
-    _settle()
-    after = _resident("VmRSS")
+    settle()
+    after = resident("VmRSS")
     result = {"bytes_a_row": (after - before) / n_rows, "highest_bytes_a_row_while_building": highest / n_rows}
     own = getattr(getattr(method, "index", None), "memory", None)
     return {"method": name, "set": set_name, **result, "own_account_bytes_a_row": own / n_rows if own else None}

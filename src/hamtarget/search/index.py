@@ -220,7 +220,8 @@ class CodeIndex:
             NotFiniteError: the embedding holds NaN or infinity.
             LimitError: the search reached one of its limits.
         """
-        if filter is rerank is embedding is limit is limits is None and not cost and type(code) is np.ndarray:
+        is_plain = filter is None and rerank is None and embedding is None and limit is None and limits is None
+        if is_plain and not cost and type(code) is np.ndarray:
             # The plain case in one call: checking its arguments here would take as long as the search.
             found = self._core.search_code(code, self.radius if radius is None else radius, Hits, Hit)
             if found is not None:

@@ -30,7 +30,7 @@ _THRESHOLD = 31
 _ENTRIES_AT_A_TIME = 1 << 16
 
 
-class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc]
+class PDQMultiIndex(SignalTypeIndex[Entry]):
     """PDQ hashes and an entry for each, found exactly within a threshold.
 
     Any number of threads may query while others add; a query sees each addition whole or not at all. A hash may come
@@ -73,7 +73,7 @@ class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc]
         """
         entries = self._entries
         return [
-            IndexMatchUntyped(SignalSimilarityInfoWithIntDistance(hit.distance), entries[hit.id])
+            IndexMatchUntyped(SignalSimilarityInfoWithIntDistance(hit.distance), entries[int(hit.id)])
             for hit in self._index.search(_codes([query])[0])
         ]
 
