@@ -99,7 +99,7 @@ def _runs(count: int) -> Groups:
 
 
 def _apart(bits: Bits, count: int) -> Groups:
-    """Deal bits, the most correlated first, each to the group to whose bits it is least correlated."""
+    """Return groups of bits, dealt the most correlated first, each to the group that it is least correlated to."""
     sample = bits[:: max(1, len(bits) // _ROWS_COMPARED)].astype(np.float64)
     sample -= sample.mean(axis=0)
     sample /= np.maximum(sample.std(axis=0), 1e-9)

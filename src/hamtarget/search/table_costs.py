@@ -1,4 +1,4 @@
-"""What a search costs with each number of substrings, and which number an index chooses for its rows.
+"""Estimate what a search costs with each number of substrings, and choose the number that suits the rows.
 
 This is the arithmetic of the native core (native/core/table_plan.cpp), by which every piece of an index gets its
 tables; here it explains them, without the core. A test compares both.
