@@ -130,9 +130,15 @@ def measure(code_set: CodeSet, peers: list[str], turns: int) -> dict[str, Any]:
                 result["skipped"][peer] = str(error)
                 print(f"SKIPPED {peer} on {code_set.name}: {error}", flush=True)
         for turn in range(1, turns + 1):
-            for worker in workers:
+            for worker in list(workers):
                 load = os.getloadavg()[0]
-                result["peers"][worker.peer]["turns"].append({**worker.ask(do="turn", turn=turn), "load": load})
+                try:
+                    result["peers"][worker.peer]["turns"].append({**worker.ask(do="turn", turn=turn), "load": load})
+                except RuntimeError as error:
+                    worker.end()
+                    workers.remove(worker)
+                    del result["peers"][worker.peer]
+                    result["skipped"][worker.peer] = str(error)
         for worker in workers:
             worker.end()
     for peer, found in result["peers"].items():
