@@ -30,7 +30,7 @@ _THRESHOLD = 31
 _ENTRIES_AT_A_TIME = 1 << 16
 
 
-class PDQMultiIndex(SignalTypeIndex[Entry]):
+class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc, unused-ignore]  # Any where it is not installed
     """PDQ hashes and an entry for each, found exactly within a threshold.
 
     Any number of threads may query while others add; a query sees each addition whole or not at all. A hash may come
