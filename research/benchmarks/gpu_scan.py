@@ -24,8 +24,7 @@ from torch import Tensor
 
 from hamtarget import FlatIndex
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search.device import searching, triton_scan
-from hamtarget.search.device.triton_scan import Counting, Tiling, TritonScan
+from hamtarget.search.device import searching
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 LENGTHS = (64, 256, 1024)
@@ -36,15 +35,12 @@ RADII = {64: 4, 256: 31, 1024: 100}
 _NARROW = [(128, 128, 16, 4, 3), (128, 128, 16, 8, 3), (256, 128, 8, 8, 3), (128, 256, 16, 8, 3),
            (64, 128, 32, 4, 4), (128, 64, 32, 4, 4)]  # fmt: skip
 _WIDE = [(256, 128, 128, 1, 8, 3), (256, 128, 128, 1, 8, 2), (128, 256, 128, 1, 8, 2), (128, 128, 128, 1, 4, 3)]
-TRIED = {
-    64: [Tiling(rows, queries, 64, *rest) for rows, queries, *rest in _NARROW],
-    256: [
-        *(Tiling(rows, queries, 256, *rest) for rows, queries, *rest in _NARROW),
-        *(Tiling(*sizes) for sizes in _WIDE),
-    ],
-    1024: [Tiling(*sizes) for sizes in _WIDE],
+TRIED: dict[int, list[tuple[int, ...]]] = {
+    64: [(rows, queries, 64, *rest) for rows, queries, *rest in _NARROW],
+    256: [*((rows, queries, 256, *rest) for rows, queries, *rest in _NARROW), *_WIDE],
+    1024: [*_WIDE],
 }
-COUNTINGS = [Counting(*each) for each in ((4096, 4, False), (4096, 4, True), (1024, 1, True), (2048, 1, True))]
+COUNTINGS = ((4096, 4, False), (4096, 4, True), (1024, 1, True), (2048, 1, True))
 _REPEATS = 7
 _READ_BYTES = 8 << 30
 _MATRIX_SIDES = (4096, 8192, 16384)
@@ -216,6 +212,10 @@ def measure_cpu(n_bits: int, n_rows: int, threads: int) -> dict[str, Any] | None
 
 def tune(out: Path) -> None:
     """Time tiles, scratches and the number of queries from which tensor cores are faster; print and write them."""
+    # Only a machine with a GPU has Triton.
+    from hamtarget.search.device import triton_scan
+    from hamtarget.search.device.triton_scan import Counting, Tiling, TritonScan
+
     rows: list[dict[str, Any]] = []
     counts: list[dict[str, Any]] = []
     few: list[dict[str, Any]] = []
@@ -230,7 +230,7 @@ def tune(out: Path) -> None:
             span = range(len(words))
             return seconds(lambda: scan.scan(words, asked, radii, None, span, searching._CAPACITY), 3)
 
-        for tiling in TRIED[n_bits]:
+        for tiling in (Tiling(*sizes) for sizes in TRIED[n_bits]):
             most = min(most for most in triton_scan.TILINGS if n_bits <= most)
             before, triton_scan.TILINGS[most] = triton_scan.TILINGS[most], tiling
             try:
@@ -249,7 +249,7 @@ def tune(out: Path) -> None:
                 n_bits, "scratch", scan.scratch_bytes >> 20, f"{len(words) * N_BATCH / took(N_BATCH):.3g}", flush=True
             )
         scan.scratch_bytes = 1 << 28
-        for counting in COUNTINGS:
+        for counting in (Counting(*each) for each in COUNTINGS):
             triton_scan.COUNTING = counting
             times = [took(1), took(8)]
             few.append({"n_bits": n_bits, "counting": list(counting), "seconds": times})
@@ -265,12 +265,15 @@ def tune(out: Path) -> None:
 
 def use_tuning(path: Path) -> None:
     """Take the fastest tiles of a file that `--tune` wrote."""
+    from hamtarget.search.device import triton_scan
+    from hamtarget.search.device.triton_scan import Counting, Tiling
+
     found = json.loads(path.read_text(encoding="utf-8"))
     for row in sorted(found["tilings"], key=lambda row: float(row["comparisons"])):
         triton_scan.TILINGS[row["most_bits"]] = Tiling(*row["tiling"])
     few = found["few"]
     fastest = min(COUNTINGS, key=lambda each: sum(sum(row["seconds"]) for row in few if row["counting"] == [*each]))
-    triton_scan.COUNTING = fastest
+    triton_scan.COUNTING = Counting(*fastest)
     print(triton_scan.TILINGS, triton_scan.COUNTING, flush=True)
 
 

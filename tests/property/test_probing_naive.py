@@ -41,6 +41,12 @@ class Case(NamedTuple):
     queries: NDArray[np.int8]
     radius: int
 
+    @property
+    def n_tables(self) -> int:
+        """Tables of the segment; an index may have chosen their number by the rows."""
+        ((_, count, _),) = self.index._core.parts
+        return count
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
@@ -82,7 +88,7 @@ def in_units(logits: NDArray[np.float32], largest: int) -> NDArray[np.int64]:
 
 def naive_rows(case: Case, logits: NDArray[np.float32], budget: int) -> tuple[list[int], int, int]:
     """Rows in the order in which they are read, buckets, and rows read: every bucket is listed, sorted and read."""
-    n_tables = case.index._core.n_tables
+    n_tables = case.n_tables
     costs = np.maximum(1, in_units(logits, 2**24))
     wanted = logits > 0
     listed: list[tuple[int, int, int, list[int]]] = []
@@ -192,7 +198,7 @@ def test_rerank_gives_the_closest_of_what_is_found(case: Case, data: st.DataObje
 def test_without_embeddings_logits_rank_the_hits(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     count = data.draw(st.integers(1, 50) | st.integers(1, 5000))
-    plain = MultiIndex(case.index.n_bits, case.index.radius or 0, substrings=case.index._core.n_tables)
+    plain = MultiIndex(case.index.n_bits, case.index.radius or 0, substrings=case.n_tables)
     plain.add(np.arange(len(case.bits)), np.packbits(case.bits, axis=1, bitorder="little"))
     plain.compact()
     found = plain.probe_batch(case.logits, budget, radius=case.radius, rerank=count)

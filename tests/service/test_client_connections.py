@@ -84,6 +84,8 @@ class Scripted:
                 while line := file.readline():
                     length = 0
                     while (header := file.readline()) != b"\r\n":
+                        if not header:
+                            return  # The client has gone in the middle of a request.
                         if header.lower().startswith(b"content-length:"):
                             length = int(header.split(b":")[1])
                     file.read(length)

@@ -14,6 +14,7 @@ overestimated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import comb, erfc, exp, lgamma, sqrt
 
 import numpy as np
@@ -110,9 +111,10 @@ def fit_tail(counts: Counts, n_codes: int) -> DistanceTail:
 def assumed_tail(n_bits: int) -> Shares:
     """Return shares within each radius for codes of which nothing is known: as if only half the bits were free."""
     free = max(1, n_bits // 2)
-    within = [sum(comb(free, flipped) for flipped in range(radius // 2 + 1)) for radius in range(n_bits + 1)]
+    within = list(accumulate(comb(free, flipped) for flipped in range(n_bits // 2 + 1)))
     # Python divides whole numbers of any size and rounds once.
-    return np.array([min(1.0, each / (1 << free)) for each in within])
+    shares = np.array([min(1.0, each / (1 << free)) for each in within])
+    return shares[np.arange(n_bits + 1) // 2]
 
 
 @dataclass(frozen=True, eq=False)

@@ -331,7 +331,7 @@ def test_label_distances_are_those_of_all_pairs_with_one_label():
         ({"codes": np.zeros(8, dtype=np.uint8)}, ShapeError, "1 dimensions"),
         ({"codes": np.zeros((3, 8))}, DtypeError, "float64"),
         ({"codes": np.zeros((3, 0), dtype=np.uint8)}, InputError, "n_bits is 0"),
-        ({"codes": np.zeros((3, 512), dtype=np.uint8)}, InputError, "n_bits is 4096"),
+        ({"codes": np.zeros((3, 513), dtype=np.uint8)}, InputError, "n_bits is 4104"),
         ({"n_rows": 0}, InputError, "n_rows is 0"),
         ({"n_rows": 1.5}, DtypeError, "n_rows is 1.5"),
         ({"n_rows": True}, DtypeError, "n_rows is True"),
