@@ -15,6 +15,7 @@ from hamtarget.errors import CrowdedCodesWarning, InputError, MissingExtraError,
 from hamtarget.evaluation.report import Evaluation, NearestRows, draw_evaluation, expected_recall
 from hamtarget.learn import ClassCodes, HashEncoder, NetworkOptions, TrainingOptions
 from hamtarget.search import planning
+from hamtarget.search.table_costs import choose_substrings
 
 FAST = ["--steps", "5", "--batch-size", "16", "--width", "4", "--device", "cpu"]
 SMALL = ["--backbone", "none", *FAST]
@@ -317,7 +318,9 @@ def test_plan():
     assert told[0]["memory_bytes"] == planning.expected_memory(1_000_000, 64, 2)
     result = run("plan", "1000000", "--bits", "64")
     assert "47.1 MB" in result.stdout
-    assert wanted.reason in result.stdout
+    chosen = choose_substrings(1_000_000, 64, 2)
+    assert chosen.reason in result.stdout
+    assert told[0]["index"]["buckets"] == chosen.buckets
     assert len(run("plan", "5000").stdout.splitlines()) == 2 + 2 + 6
     assert run("plan", "0").exit_code == 2
     assert "n_bits is 63" in last_line(run("plan", "10", "--bits", "63"))

@@ -13,7 +13,7 @@ from hamtarget.cli.terminal.output import Column, write_json, write_table
 _BITS = (16, 32, 64, 96, 128, 256)
 _COLUMNS = tuple(
     Column(heading, number=True)
-    for heading in ("bits", "radius", "rows read", "share", "false hits", "false pairs", "memory")
+    for heading in ("bits", "radius", "tables", "look-ups", "rows read", "share", "false hits", "false pairs", "memory")
 )
 
 
@@ -29,16 +29,20 @@ def plan(
 ) -> None:
     """Show the expected cost and memory of searching a number of rows whose codes are spread evenly.
 
+    "tables" is their number in an index of so many rows, "look-ups" the buckets of them that a query reads.
     "false hits" are rows within the radius of a query that resembles none of them; "false pairs" are pairs of such
     rows among all, half the false hits of all rows together. Real codes are spread less evenly, and have many more:
     `hamtarget calibrate` tells how many, and which radius suits them; `hamtarget evaluate` measures what they find.
     """
     from hamtarget.search import planning
+    from hamtarget.search.table_costs import choose_substrings
 
     plans = [planning.plan(rows, n_bits, radius) for n_bits in bits or _BITS if radius is None or radius < n_bits]
+    tables = [choose_substrings(each.n_rows, each.n_bits, each.radius) for each in plans]
     memory = [planning.expected_memory(each.n_rows, each.n_bits, each.radius) for each in plans]
+    found = list(zip(plans, tables, memory, strict=True))
     if as_json:
-        write_json([{**asdict(each), "memory_bytes": size} for each, size in zip(plans, memory, strict=True)])
+        write_json([{**asdict(each), "memory_bytes": size, "index": asdict(chosen)} for each, chosen, size in found])
         return
     write_table(
         _COLUMNS,
@@ -46,18 +50,20 @@ def plan(
             (
                 str(each.n_bits),
                 str(each.radius),
-                _figure(each.expected_candidates),
-                f"{_figure(100 * each.share_read)}%",
+                str(chosen.substrings),
+                f"{chosen.buckets:,}",
+                _figure(chosen.candidates),
+                f"{_figure(100 * chosen.candidates / rows)}%",
                 _figure(each.expected_hits),
                 _figure(each.expected_false_pairs),
                 in_bytes(size),
             )
-            for each, size in zip(plans, memory, strict=True)
+            for each, chosen, size in found
         ],
         title=f"{rows:,} rows",
     )
-    for each in plans if bits else ():
-        typer.echo(each.reason)
+    for chosen in tables if bits else ():
+        typer.echo(chosen.reason)
 
 
 def in_bytes(size: int) -> str:

@@ -66,6 +66,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def substrings(self) -> int:
+        """Number of substrings by which codes are looked up now."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes of this process that the index takes."""
         ...

@@ -103,7 +103,8 @@ class Store:
             encoder: turns inputs into codes; it is saved with the store. Without it, `put` takes codes.
             n_bits: bits of a code; the encoder's by default.
             radius: that of searches that do not name one; the encoder's by default, or 2.
-            substrings: number of tables of the index; as many as the encoder was trained for, or radius + 1.
+            substrings: number of tables of the index; as many as the encoder was trained for, or else what suits the
+                rows (`MultiIndex.explain`); in PostgreSQL, radius + 1.
             embeddings: kind of the embeddings that are kept with the codes, of the caller's own choice.
             vectors: "l2", "cosine" or "dot": the vectors that the encoder takes are kept, and `nearest` finds the
                 nearest of them. "auto": so it is if the encoder was trained to find near vectors, and `embeddings` is
@@ -193,7 +194,7 @@ class Store:
         except HamtargetError as error:
             state, end = f"not readable now ({type(error).__name__})", ""
         kept = self._engine.settings
-        what = f"n_bits={kept.n_bits}, radius={kept.radius}, substrings={kept.substrings}"
+        what = f"n_bits={kept.n_bits}, radius={kept.radius}, substrings={self._engine.substrings}"
         return f"Store({str(self.path)!r}, {state}, {what}{end})"
 
     @property
@@ -223,8 +224,8 @@ class Store:
 
     @property
     def substrings(self) -> int:
-        """Number of substrings by which codes are looked up."""
-        return self._engine.settings.substrings
+        """Number of substrings by which codes are looked up now."""
+        return self._engine.substrings
 
     @property
     def embeddings(self) -> Embeddings | None:

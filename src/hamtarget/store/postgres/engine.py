@@ -164,6 +164,11 @@ class PostgresEngine:
             raise ClosedError(f"{self.address} {self._unusable}")
 
     @property
+    def substrings(self) -> int:
+        """Number of substrings by which codes are looked up."""
+        return self.settings.substrings
+
+    @property
     def memory(self) -> int:
         """0, because the index is the server's."""
         return 0

@@ -161,6 +161,11 @@ class FolderEngine:
         return self._live.index
 
     @property
+    def substrings(self) -> int:
+        """Number of substrings by which codes are looked up now; an index may choose it by its rows."""
+        return self._live.index.substrings
+
+    @property
     def memory(self) -> int:
         """Bytes that the index and the cells take."""
         return self.index.memory + self._live.cells.memory
