@@ -2,7 +2,7 @@
 
     python -m research.benchmarks.wide_look_ups --rows 10000000 --out research/results/wide_look_ups.json
 
-Uniform codes, or those of a .npy file (--codes) and copies that differ in about 64 bits, until there are --rows of them.
+Uniform codes, or those of a .npy file (--codes) and copies that differ in about 64 bits, until there are --rows.
 Half of the queries are copies of stored codes with 0 to 31 flipped bits, and each must find its row; the others are far
 from everything. A writer adds and deletes 1,000 rows a second, 100 at a time, all the while. Look-ups are timed in
 batches on two threads, and one at a time.
