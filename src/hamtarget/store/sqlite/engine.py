@@ -222,17 +222,22 @@ class FolderEngine:
             live = self._live
             version = live.version
             hits = live.index.find_batch(request, threads=threads, cost=cost)
-            if live.version == version and not version & 1:
-                if not live.has_names:
-                    return hits
-                with translated(self.file):
-                    named = self._names.name(hits)
-                # A hit without a name has been deleted since.
-                if named is not None:
-                    return named
+            named = self._named_at(version, hits)
+            if named is not None:
+                return named
         return self.read(
             lambda connection, index: self._find_in_step(connection, index, request, filter, threads=threads, cost=cost)
         )
+
+    def _named_at(self, version: int, hits: BatchHits) -> BatchHits | None:
+        """Return hits with ids; None if the index has changed since `version`, or one of them was deleted."""
+        live = self._live
+        if live.version != version or version & 1:
+            return None
+        if not live.has_names:
+            return hits
+        with translated(self.file):
+            return self._names.name(hits)
 
     def _find_in_step(
         self,
@@ -459,13 +464,9 @@ class FolderEngine:
         if cells is None:
             return None
         hits = find(cells, live.index)
-        if hits is not None and live.version == version and not version & 1:
-            if not live.has_names:
-                return hits
-            with translated(self.file):
-                named = self._names.name(hits)
-            if named is not None:
-                return named
+        named = None if hits is None else self._named_at(version, hits)
+        if named is not None:
+            return named
         return self.read(lambda connection, index: self._find_in_cells_in_step(connection, index, find))
 
     def _find_in_cells_in_step(
