@@ -76,6 +76,7 @@ soak: soak-search soak-operations soak-kills soak-power soak-service
 soak-search: $(VENV)/.installed
 	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_multi_naive.py
 	@HAMTARGET_CASES=10000 $(BIN)/python -m pytest -n 2 tests/property/test_filters_naive.py
+	@HAMTARGET_CASES=100000 $(BIN)/python -m pytest -n 2 tests/property/test_probing_naive.py
 
 soak-operations: $(VENV)/.installed
 	@HAMTARGET_OPERATIONS=1000000 HAMTARGET_POSTGRES_OPERATIONS=100000 $(BIN)/python -m pytest -n 2 \

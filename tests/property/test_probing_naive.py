@@ -47,6 +47,12 @@ class Case(NamedTuple):
         ((_, count, _),) = self.index._core.parts
         return count
 
+    @property
+    def has_excerpts(self) -> bool:
+        """Whether all tables but the first hold excerpts of codes."""
+        ((_, _, excerpt_bytes),) = self.index._core.parts
+        return excerpt_bytes > 0
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
@@ -86,23 +92,33 @@ def in_units(logits: NDArray[np.float32], largest: int) -> NDArray[np.int64]:
     return np.floor(sizes * (largest / sizes.max()) + 0.5).astype(np.int64)
 
 
+def bucket_numbers(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Numbers of the buckets in which rows lie, by the bits of a substring."""
+    length = min(bits.shape[1], BUCKET_BITS)
+    folded = np.zeros((len(bits), length), bool)
+    for bit in range(min(bits.shape[1], 2 * length)):
+        folded[:, bit % length] ^= bits[:, bit]
+    return folded @ (1 << np.arange(length))
+
+
 def naive_rows(case: Case, logits: NDArray[np.float32], budget: int) -> tuple[list[int], int, int]:
     """Rows in the order in which they are read, buckets, and rows read: every bucket is listed, sorted and read."""
     n_tables = case.n_tables
     costs = np.maximum(1, in_units(logits, 2**24))
     wanted = logits > 0
     listed: list[tuple[int, int, int, list[int]]] = []
-    for table, (start, stop) in enumerate(substring_bounds(len(logits), n_tables)[: case.radius + 1]):
+    bounds = substring_bounds(len(logits), n_tables)
+    # A bucket of excerpts has its rows in the order in which they lie in the first table.
+    in_first = np.argsort(bucket_numbers(case.bits[:, slice(*bounds[0])]), kind="stable")
+    for table, (start, stop) in enumerate(bounds[: case.radius + 1]):
         length = min(stop - start, BUCKET_BITS)
-        folded = np.zeros((len(case.bits), length), bool)
         flip_costs = [2**24] * length
         for bit in range(min(stop - start, 2 * length)):
-            folded[:, bit % length] ^= case.bits[:, start + bit] ^ wanted[start + bit]
             flip_costs[bit % length] = min(flip_costs[bit % length], int(costs[start + bit]))
-        numbers = folded @ (1 << np.arange(length))
+        numbers = bucket_numbers(case.bits[:, start:stop] ^ wanted[start:stop])
         rows: dict[int, list[int]] = {}
-        for row, number in enumerate(numbers.tolist()):
-            rows.setdefault(number, []).append(row)
+        for row in in_first.tolist() if table and case.has_excerpts else range(len(numbers)):
+            rows.setdefault(int(numbers[row]), []).append(row)
         for flipped in range(2**length):
             if flipped.bit_count() <= (case.radius - table) // n_tables:
                 cost = sum(flip_costs[bit] for bit in range(length) if flipped >> bit & 1)
@@ -201,6 +217,7 @@ def test_without_embeddings_logits_rank_the_hits(case: Case, data: st.DataObject
     plain = MultiIndex(case.index.n_bits, case.index.radius or 0, substrings=case.n_tables)
     plain.add(np.arange(len(case.bits)), np.packbits(case.bits, axis=1, bitorder="little"))
     plain.compact()
+    case = case._replace(index=plain)  # which may have tables of another kind
     found = plain.probe_batch(case.logits, budget, radius=case.radius, rerank=count)
     for query, hits in enumerate(found):
         logits = case.logits[query]

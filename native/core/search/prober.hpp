@@ -220,7 +220,7 @@ class Prober {
     }
 
     // Read the cheapest of the buckets that were listed, by (cost, table, bits flipped), and of the last one only as
-    // many rows as the budget allows. Buckets are counted by cost, so that only those of about the last cost are
+    // many rows as the budget allows, those that lie first in the table. Buckets are counted by cost, so that only those of about the last cost are
     // sorted.
     void read_until_spent(FlipCost first, FlipCost limit) {
         constexpr int kBinBits = 8;
