@@ -319,6 +319,23 @@ struct Hits {
         }
     }
 
+    // Keep at most `limit` hits of each query, the first. Hits are not ranked by embedding.
+    void keep_first(std::size_t limit) {
+        std::size_t kept = 0, start = 0;
+        for (std::size_t q = 0; q + 1 < offsets.size(); ++q) {
+            const std::size_t stop = static_cast<std::size_t>(offsets[q + 1]), count = std::min(stop - start, limit);
+            if (kept < start) {
+                std::memmove(ids.data() + kept, ids.data() + start, count * sizeof ids[0]);
+                std::memmove(distances.data() + kept, distances.data() + start, count * sizeof distances[0]);
+            }
+            kept += count;
+            offsets[q + 1] = static_cast<std::int64_t>(kept);
+            start = stop;
+        }
+        ids.shrink(kept);
+        distances.shrink(kept);
+    }
+
     // Make room for as many hits a query as there were so far: growing again and again would touch memory twice. Stop
     // at 320 MB, because the first queries may be unlike the others.
     void expect(std::size_t queries_left) {

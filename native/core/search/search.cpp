@@ -92,12 +92,21 @@ void search_manifest(const MultiIndex& index, const Manifest& manifest, const Re
     search_by(make, request, first, n_threads, hits);
 }
 
+// Tell whether filters know which queries find nothing in the parts after the first.
+bool has_filters(const Manifest& manifest, std::size_t radius) {
+    const Part& last = manifest.parts.back();
+    const auto serves = [&](const auto& filter) { return filter && filter->serves(radius); };
+    const bool has_others = manifest.parts.size() > (last.delta ? 2 : 1);
+    return (!last.delta || serves(last.delta->filter)) && (!has_others || serves(manifest.young));
+}
+
 // Tell whether the large first part is searched alone, and the others after it. Most queries find nothing in those, and a
-// search of one part is faster than one of several.
+// search of one part is faster than one of several. With a limit, what is found in one part spares work in the next:
+// then it pays only if few queries are searched for twice.
 bool splits(const MultiIndex& index, const Manifest& manifest, const Request& request) {
     return manifest.parts.size() > 1 && !manifest.parts[0].segment->tables.empty() &&
-           manifest.parts[0].n_rows > manifest.n_rows() / 2 && request.limit == kNoLimit && !request.rerank &&
-           !probes(index, manifest, request);
+           manifest.parts[0].n_rows > manifest.n_rows() / 2 && !request.rerank && !probes(index, manifest, request) &&
+           (request.limit == kNoLimit || has_filters(manifest, request.radius));
 }
 
 Manifest manifest_of(std::span<const Part> parts) {
@@ -144,9 +153,17 @@ void search_split(const MultiIndex& index, const Manifest& manifest, const Reque
     const std::span<const Part> parts(manifest.parts), young = parts.subspan(1);
     const bool has_delta = static_cast<bool>(young.back().delta);
     search_manifest(index, manifest_of(parts.first(1)), request, 0, n_threads, hits);
-    search_young(index, young.first(young.size() - has_delta), manifest.young.get(), request, n_threads, hits);
+    const std::size_t n_first = hits.ids.size();
+    // With a limit on hits a query, some of them will be dropped; those that are kept count.
+    Limits uncounted(request.limits);
+    Request later = request;
+    if (request.limits && request.limit != kNoLimit) later.limits = &uncounted;
+    search_young(index, young.first(young.size() - has_delta), manifest.young.get(), later, n_threads, hits);
     // A delta is scanned, so that it has a filter of its own.
-    if (has_delta) search_young(index, young.last(1), young.back().delta->filter.get(), request, n_threads, hits);
+    if (has_delta) search_young(index, young.last(1), young.back().delta->filter.get(), later, n_threads, hits);
+    if (request.limit == kNoLimit) return;
+    hits.keep_first(request.limit);
+    if (request.limits) request.limits->take(0, hits.ids.size() - n_first);
 }
 
 // A search with a filter. It costs about as much as one without: what the filter refuses is marked, or left out.

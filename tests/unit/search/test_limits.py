@@ -196,3 +196,19 @@ def test_a_filter_that_allows_few_rows_is_not_a_scan_of_all(codes):
     nothing = index.search_batch(codes[:500], 63, filter=np.array([-5, N_ROWS]), cost=True)
     assert len(nothing.rows) == 0
     assert int(nothing.costs.candidates.sum()) == 0
+
+
+def test_hits_that_rows_of_a_later_add_push_out_do_not_count(codes):
+    index = MultiIndex(64, radius=2)
+    index.add(np.arange(N_ROWS), codes)
+    index.compact()
+    near = np.repeat(codes[:100], 3, axis=0)
+    near[:, 0] ^= np.tile(np.array([1, 2, 3], dtype=np.uint8), 100)
+    index.add(N_ROWS + np.arange(300), near)
+    assert len(index._core.parts) == 2
+    everything = index.search_batch(codes[:100])
+    within = index.search_batch(codes[:100], limit=2, limits=Limits(hits=200))
+    for all_hits, hits in zip(everything, within, strict=True):
+        assert len(all_hits) == 4
+        assert list(hits) == list(all_hits)[:2]
+    assert reached(lambda: index.search_batch(codes[:100], limit=2, limits=Limits(hits=199))) == "hits"
