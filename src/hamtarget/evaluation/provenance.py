@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -23,6 +24,9 @@ from hamtarget.errors import InputError
 _GIT_SECONDS = 20
 # A run writes results but does not depend on them: a new result does not make the tree dirty for the next run.
 _RESULTS = "research/results"
+# Whose modules make results.
+_PACKAGES = ("hamtarget", "research")
+_DIGEST_DIGITS = 16
 
 
 def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
@@ -34,6 +38,8 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
     - `commit` and `dirty`: of the git repository; both None if the package is in none. If the environment variable
       HAMTARGET_COMMIT is set, it is the commit, and `dirty` is None.
     - `date` in UTC, `machine`, `platform` and `seed`.
+    - `source`: a digest of the modules of hamtarget and research that the process has loaded, and of the native core's
+      source where it lies beside them; `files` is their number. So the code is known also without a repository.
     - `versions`: None for packages that are not installed.
 
     No host, user or folder is named.
@@ -54,6 +60,7 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
         "machine": {"cores": _cores(), "cpu": _cpu(), "gpu": _gpu(), "memory_gib": _memory_gib()},
         "platform": platform.platform(),
         "seed": seed,
+        "source": source_digest(_loaded_files()),
         "versions": {
             "hamtarget": hamtarget.__version__,
             "numpy": np.__version__,
@@ -61,6 +68,15 @@ def provenance(*, seed: int, command: str | None = None) -> dict[str, Any]:
             "torch": _installed_version("torch"),
         },
     }
+
+
+def source_digest(files: Mapping[str, Path]) -> dict[str, Any]:
+    """Return a digest of the names and contents of files, whatever their order, and their number."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        content = files[name].read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return {"digest": digest.hexdigest()[:_DIGEST_DIGITS], "files": len(files)}
 
 
 def command_line(program: str, arguments: Sequence[str]) -> str:
@@ -102,6 +118,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a number, text, list or dict")
+
+
+def _loaded_files() -> dict[str, Path]:
+    """Return the files of this project that the process has loaded, and those of the native core, by name."""
+    files: dict[str, Path] = {}
+    for module in list(sys.modules.values()):
+        # `python -m` calls the module that it runs __main__; its own name is in its spec.
+        name = getattr(getattr(module, "__spec__", None), "name", None)
+        file = getattr(module, "__file__", None)
+        if name and file and name.partition(".")[0] in _PACKAGES and file.endswith(".py"):
+            files[name] = Path(file)
+    native = Path(__file__).parents[3] / "native"
+    for pattern in ("*.hpp", "*.cpp"):
+        files |= {f"native/{path.relative_to(native).as_posix()}": path for path in native.rglob(pattern)}
+    return {name: path for name, path in files.items() if path.is_file()}
 
 
 def _program() -> str:

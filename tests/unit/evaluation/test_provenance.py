@@ -14,7 +14,7 @@ import pytest
 
 import hamtarget
 from hamtarget.errors import InputError
-from hamtarget.evaluation.provenance import command_line, git_state, provenance, write_json
+from hamtarget.evaluation.provenance import command_line, git_state, provenance, source_digest, write_json
 
 
 def git(folder, *arguments):
@@ -40,10 +40,29 @@ def test_a_told_commit_goes_before_the_history_at_hand(monkeypatch):
     assert (result["commit"], result["dirty"]) == ("abc1234", None)
 
 
+def test_the_source_is_told_by_its_content(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("1\n")
+    files = {"a": tmp_path / "a", "b": tmp_path / "b"}
+    before = source_digest(files)
+    assert before["files"] == 2
+    assert source_digest(dict(reversed(files.items()))) == before
+    # Neither another content nor another name, nor content that moves from one file to the next, stays unseen.
+    assert source_digest({"a": tmp_path / "a", "c": tmp_path / "b"}) != before
+    (tmp_path / "a").write_text("")
+    (tmp_path / "b").write_text("1\n1\n")
+    assert source_digest(files) != before
+
+
+def test_the_source_is_that_of_the_loaded_modules():
+    assert provenance(seed=0)["source"] == provenance(seed=1)["source"]
+    assert provenance(seed=0)["source"]["files"] > 5
+
+
 def test_fields(monkeypatch):
     monkeypatch.delenv("HAMTARGET_COMMIT", raising=False)
     result = provenance(seed=7, command="python -m something")
-    assert set(result) == {"command", "commit", "date", "dirty", "machine", "platform", "seed", "versions"}
+    assert set(result) == {"command", "commit", "date", "dirty", "machine", "platform", "seed", "source", "versions"}
     assert result["seed"] == 7
     assert result["command"] == "python -m something"
     assert (result["commit"] is None) == (result["dirty"] is None)
