@@ -78,6 +78,15 @@ def table1(
     size: Annotated[
         int, typer.Option(min=64, metavar="N", help="Side in pixels of the images that the network sees.")
     ] = 224,
+    stored_side: Annotated[
+        int | None,
+        typer.Option(
+            min=8,
+            metavar="N",
+            help="Side in pixels to which images are scaled once and kept in memory, before they are cut and changed. "
+            "Default: 256 for a copy of ImageNet (26 GB), else 64.",
+        ),
+    ] = None,
     epochs: Annotated[float, typer.Option(metavar="E", help="How many times each image is seen.")] = 6.0,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds of the methods compared most closely.")] = 1,
     minutes: Annotated[
@@ -92,17 +101,26 @@ def table1(
     """
     from hamtarget.errors import InputError
     from research.paper import table1 as table
-    from research.paper.image_bench import open_bench
+    from research.paper.image_bench import open_bench, usual_side
+    from research.paper.image_runs import SMALL_SIDE
     from research.paper.image_table import text
 
+    side = stored_side or (SMALL_SIDE if data is None else usual_side(data))
     plan = table.Plan(
-        tuple(methods or ()), tuple(bits or ()), tuple(tasks or ()), seeds, setting, epochs=epochs, size=size
+        tuple(methods or ()),
+        tuple(bits or ()),
+        tuple(tasks or ()),
+        seeds,
+        setting,
+        epochs=epochs,
+        size=size,
+        stored_side=side,
     )
     if data is not None:
         if weights is None:
             raise InputError("--data is given without --weights; expected --weights resnet50_caffe_int8.npz, too")
         with named_progress_on_stderr() as progress:
-            bench = open_bench(data, weights, size=size, workers=workers, progress=progress)
+            bench = open_bench(data, weights, size=size, stored_side=side, workers=workers, progress=progress)
             left = table.do_missing(plan.runs(), bench, out / "runs", minutes=minutes, progress=progress)
         if left:
             typer.echo(f"{len(left)} runs are left; run the command again for them.", err=True)

@@ -14,7 +14,8 @@ from hamtarget.learn.fitting import torch_device
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from research.comparators.fine_tuning import FineTuner
 from research.datasets import open_image_data
-from research.paper.image_runs import Run, RunCodes, do_run
+from research.datasets.imagenet100 import is_imagenet
+from research.paper.image_runs import SMALL_SIDE, Run, RunCodes, do_run
 from research.paper.image_tasks import TASKS, LabelledImages, Task, load_images
 
 MakeTuner = Callable[[Task], FineTuner]
@@ -22,6 +23,8 @@ MakeTuner = Callable[[Task], FineTuner]
 # A crop may leave out a tile of a mosaic, whose label would then be wrong; hence mosaics are cropped less.
 _CROP = {"mosaic": (0.8, 1.0)}
 _ORDINARY_CROP = (0.5, 1.0)
+# Side of photos that a network of 224 pixels sees crops of.
+_PHOTO_SIDE = 256
 
 
 class ImageBench:
@@ -79,12 +82,17 @@ class ImageBench:
         return do_run(run, task, tuner, features=lambda: self.features(run.task), progress=progress)
 
 
+def usual_side(data: Path) -> int:
+    """Return the side that images of a folder are kept with: photos of ImageNet are larger than packed ones."""
+    return _PHOTO_SIDE if is_imagenet(data) else SMALL_SIDE
+
+
 def open_bench(
     data: Path,
     weights: Path,
     *,
     size: int,
-    stored_side: int = 64,
+    stored_side: int | None = None,
     workers: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ImageBench:
@@ -94,14 +102,15 @@ def open_bench(
         data: see `open_image_data`.
         weights: `resnet50_caffe_int8.npz`.
         size: pixels of a side that the network sees.
-        stored_side: pixels of a side that images are kept with.
+        stored_side: pixels of a side that images are kept with; see `usual_side`.
         workers: processes that decode images.
         progress: called with the name of the work, how much is done, and how much there is.
     """
 
     def source() -> LabelledImages:
         told = None if progress is None else lambda done, total: progress("Decoding", done, total)
-        return load_images(open_image_data(data), stored_side, workers=workers, progress=told)
+        side = usual_side(data) if stored_side is None else stored_side
+        return load_images(open_image_data(data), side, workers=workers, progress=told)
 
     def tuner(task: Task) -> FineTuner:
         return FineTuner(

@@ -38,6 +38,9 @@ from research.paper.image_tasks import Task
 _REPORTS = 8
 _WEIGHT_DECAY = 1e-4
 
+SMALL_SIDE = 64
+"""Pixels of a side that images are kept with where they have no more."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -52,6 +55,7 @@ class Run:
         size: pixels of a side that the network sees.
         seed: of the head's first weights, of batches and of augmentation.
         variant: "paper", "plain" or "pulled" if it differs from the method's ordinary run, else "".
+        stored_side: pixels of a side that images are kept with, before they are augmented.
     """
 
     method: str
@@ -62,6 +66,7 @@ class Run:
     size: int
     seed: int = 0
     variant: str = ""
+    stored_side: int = SMALL_SIDE
 
     @property
     def name(self) -> str:
@@ -72,6 +77,9 @@ class Run:
     def description(self) -> dict[str, Any]:
         """Return all settings as JSON gives them back; two runs are the same if these are."""
         described: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        # Runs of small images were kept before there were others.
+        if self.stored_side == SMALL_SIDE:
+            del described["stored_side"]
         return described
 
 

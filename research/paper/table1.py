@@ -18,7 +18,7 @@ from typing import Any
 
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
-from research.paper.image_bench import ImageBench, open_bench
+from research.paper.image_bench import ImageBench, open_bench, usual_side
 from research.paper.image_methods import (
     LENGTHS,
     METHODS,
@@ -29,7 +29,7 @@ from research.paper.image_methods import (
     chosen_setting,
     read_settings,
 )
-from research.paper.image_runs import Run, is_kept, kept_runs, save_run
+from research.paper.image_runs import SMALL_SIDE, Run, is_kept, kept_runs, save_run
 from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import draw, text
 from research.paper.image_tasks import TASKS
@@ -60,6 +60,7 @@ class Plan:
             the pull), or "all" of them. The pull moves codes towards those of classes after training, see `ProxyPull`.
         epochs, size: see `Run`.
         settings: settings of methods and lengths, in place of those in the code.
+        stored_side: see `Run`.
     """
 
     methods: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Plan:
     epochs: float = _DEFAULT_EPOCHS
     size: int = _DEFAULT_SIZE
     settings: Mapping[tuple[str, int], Setting] | None = None
+    stored_side: int = SMALL_SIDE
 
     def __post_init__(self) -> None:
         for method in self.methods:
@@ -128,7 +130,7 @@ class Plan:
         setting = chosen_setting(method, n_bits, *chosen)
         # A method that is not trained sees images once, and has no settings.
         epochs = self.epochs if method in METHODS else 0
-        return Run(method, n_bits, task, setting, epochs, self.size, seed)
+        return Run(method, n_bits, task, setting, epochs, self.size, seed, stored_side=self.stored_side)
 
 
 def _swap(run: Run) -> Run:
@@ -230,11 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--epochs", type=float, default=_DEFAULT_EPOCHS, help="how often each image is seen")
     parser.add_argument("--size", type=int, default=_DEFAULT_SIZE, help="pixels of a side that the network sees")
+    parser.add_argument("--stored-side", type=int, help="pixels of a side that images are kept with")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
     parser.add_argument("--minutes", type=float, help="begin no run that would end later")
     parser.add_argument("--train-only", action="store_true", help="leave scoring to a later call")
     given = parser.parse_args(arguments)
     try:
+        stored_side = given.stored_side or (SMALL_SIDE if given.data is None else usual_side(given.data))
         plan = Plan(
             tuple(given.methods),
             tuple(given.bits),
@@ -244,11 +248,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.epochs,
             given.size,
             read_settings(given.settings) if given.settings else None,
+            stored_side,
         )
         if given.data is not None:
             if given.weights is None:
                 raise InputError("--data without --weights; expected resnet50_caffe_int8.npz, too")
-            bench = open_bench(given.data, given.weights, size=given.size, workers=given.workers)
+            bench = open_bench(
+                given.data, given.weights, size=given.size, stored_side=stored_side, workers=given.workers
+            )
             left = do_missing(plan.runs(), bench, given.out / "runs", minutes=given.minutes, tell=_say)
             _say(f"{len(left)} runs left" if left else "all runs are done")
         if not given.train_only:

@@ -9,6 +9,8 @@ from PIL import Image
 from hamtarget.errors import FileError
 from research.datasets import imagenet100, open_image_data
 from research.datasets.imagenet100 import PhotoList, class_ids, open_imagenet100, photo_list
+from research.paper.image_bench import open_bench, usual_side
+from research.paper.table1 import Plan
 
 
 def test_the_lists_are_those_of_hashnet():
@@ -108,3 +110,21 @@ def test_a_missing_folder_is_named(tmp_path):
     (tmp_path / "train").mkdir()
     with pytest.raises(FileError, match="none of the folders val, validation, ILSVRC2012_img_val"):
         open_image_data(tmp_path)
+
+
+def test_photos_are_kept_larger_than_packed_images(tmp_path, short_lists):
+    write_copy(tmp_path / "copy", short_lists)
+    assert usual_side(tmp_path / "copy") == 256
+    assert usual_side(tmp_path) == 64
+    bench = open_bench(tmp_path / "copy", tmp_path / "weights", size=224)
+    assert bench.images.images.shape == (8, 3, 256, 256)
+    bench = open_bench(tmp_path / "copy", tmp_path / "weights", size=224, stored_side=16)
+    assert bench.images.images.shape == (8, 3, 16, 16)
+
+
+def test_a_run_tells_how_large_images_were_kept():
+    small = Plan(methods=("HDT",), lengths=(16,)).runs()[0]
+    large = Plan(methods=("HDT",), lengths=(16,), stored_side=256).runs()[0]
+    # As runs of small images were described before there were others.
+    assert "stored_side" not in small.description()
+    assert large.description() == {**small.description(), "stored_side": 256}
