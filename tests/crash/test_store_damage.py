@@ -275,10 +275,10 @@ def test_a_store_that_does_not_know_itself_is_not_opened(template, tmp_path, sta
 def test_a_store_of_a_later_version_is_not_touched(template, tmp_path):
     path = copy_of(template, tmp_path)
     with sqlite3.connect(path / "store.db") as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 5")
     connection.close()
     before = (path / "store.db").read_bytes()
-    with pytest.raises(UnsupportedFileError, match="version 3; this hamtarget reads up to 2"):
+    with pytest.raises(UnsupportedFileError, match="version 5; this hamtarget reads up to 4"):
         Store.open(path)
     assert (path / "store.db").read_bytes() == before
 

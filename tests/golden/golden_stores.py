@@ -1,4 +1,4 @@
-"""Writes the stores in `stores/` that every later version must open: `python golden_stores.py FOLDER`.
+"""Writes the stores in `stores/` that every later version must open: `python golden_stores.py stores/version_N`.
 
 Run it once for each version of the schema, with the release that wrote it, and never again: a store that is there is
 not rewritten. `closed` was closed as usual; the writer of `crashed` died, and its last changes are in the log.
@@ -32,6 +32,63 @@ def expected():
     )
 
 
+def expected_several():
+    """Return what a store of version 3 holds: codes, embeddings and payload by id."""
+    _, (ids, codes, embeddings, payloads) = expected()
+    # Items of 1 to 7 codes, which follow each other.
+    ends = np.cumsum([number % 7 + 1 for number in range(len(ids))])
+    items = {}
+    for id, end, start, payload in zip(ids, ends, [0, *ends], payloads, strict=False):
+        if end <= len(codes) and id not in (7, ids[8]):
+            items[id] = (codes[start:end], embeddings[start:end], payload)
+    return items
+
+
+def several_items(chosen):
+    """Return items to put, by their ids."""
+    from hamtarget.store import Item
+
+    return [
+        Item(id, codes=codes, embeddings=embeddings, payload=payload)
+        for id, (codes, embeddings, payload) in chosen.items()
+    ]
+
+
+def make_several(made):
+    """Make a store of version 3, and return it open: items of several codes, replaced and deleted ones."""
+    from hamtarget.search import Embeddings
+    from hamtarget.store import Item, Store
+
+    items = expected_several()
+    first, last = (dict(list(items.items())[part]) for part in (slice(0, 12), slice(12, None)))
+    store = Store.create(made, n_bits=N_BITS, radius=RADIUS, embeddings=Embeddings(N_DIMS))
+    _, (ids, codes, embeddings, _) = expected()
+    # One that has three codes at first, and one that is deleted.
+    store.put([Item(ids[1], codes=codes[:3], embeddings=embeddings[:3], payload={"old": True})])
+    store.put([Item("gone", codes=codes[:64], embeddings=embeddings[:64])])
+    store.put(several_items(first))
+    store.compact()
+    store.put(several_items(last))
+    store.delete(["gone"])
+    return store
+
+
+def main_several(target):
+    for kind in KINDS:
+        path = target / kind
+        if path.exists():
+            continue
+        made = target / "made"
+        with make_several(made):
+            if kind == "crashed":
+                shutil.copytree(made, path)
+        if kind == "closed":
+            shutil.copytree(made, path)
+        shutil.rmtree(made)
+        for name in ("lock", "store.db-shm"):
+            (path / name).unlink(missing_ok=True)
+
+
 def main(target):
     from hamtarget.search import Embeddings
     from hamtarget.store import Store
@@ -58,4 +115,5 @@ def main(target):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    # The version is that of the folder: stores/version_1 or stores/version_3.
+    (main_several if sys.argv[1].rstrip("/").endswith("3") else main)(Path(sys.argv[1]))

@@ -282,9 +282,10 @@ def test_embeddings_go_to_the_mirror(postgres_stores):
 def test_migrations_are_made_once_and_by_writers(postgres_stores, monkeypatch):
     with postgres_stores.create(n_bits=64) as store:
         store.put([Item("a", code=CODES[0])])
-    # Version 2 is that of stores with vectors, so that the next one is 3.
+    # Versions 2 and 3 are those of stores with vectors and with several codes, so that the next one is 4.
     more = (
         *schema.MIGRATIONS,
+        lambda _: "",
         lambda _: "",
         lambda settings: f"ALTER TABLE items ADD COLUMN note text DEFAULT '{settings.n_bits}'",
     )
@@ -297,7 +298,7 @@ def test_migrations_are_made_once_and_by_writers(postgres_stores, monkeypatch):
                 assert "a" in store
         assert postgres_stores.sql("SELECT note FROM items") == [("64",)]
     for read_only in (True, False):
-        with pytest.raises(UnsupportedFileError, match="has version 3; this hamtarget reads up to 2"):
+        with pytest.raises(UnsupportedFileError, match="has version 4; this hamtarget reads up to 3"):
             postgres_stores.open(read_only=read_only)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item
+from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
@@ -18,6 +18,7 @@ from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
+from hamtarget.store.matching import Threshold
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
@@ -111,8 +112,19 @@ class Backend(Protocol):
         """Return the hits of a request for any number of queries."""
         ...
 
+    def match(
+        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
+    ) -> tuple[Match, ...]:
+        """Return the items that the codes of a request, which are of one query, match."""
+        ...
+
+    @property
+    def has_several(self) -> bool:
+        """True if an item has several codes."""
+        ...
+
     def sample_codes(self, n: int, seed: int) -> Codes:
-        """Return codes of `n` items drawn at random, or of all."""
+        """Return `n` codes drawn at random, or all."""
         ...
 
     def sample_ids(self, n: int, seed: int) -> list[Id]:

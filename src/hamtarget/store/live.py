@@ -15,6 +15,7 @@ from hamtarget.errors import InputError
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.row_names import RowNames
 from hamtarget.store.cells import Cells
+from hamtarget.store.code_rows import are_further
 from hamtarget.store.ids import FIRST_NAMED_ROW
 
 # So many names of deleted rows are worth keeping: looking the others up again takes longer than they take memory.
@@ -50,6 +51,7 @@ class LiveIndex:
             holds the old ones keeps them.
         sequence: number of the last change in it.
         has_names: True if a row may have an id other than its number.
+        n_further: rows that are not the first of their item; 0 where every item has one code.
         is_saved: True if the database names a file that holds all of it.
         is_rebuilt: True if it was made from the rows, and not from such a file.
         version: odd while a change is being made, or was interrupted; other than before when it is done.
@@ -57,8 +59,26 @@ class LiveIndex:
         lock: held while changes are made.
     """
 
-    def __init__(self, index: MultiIndex, sequence: int, *, has_names: bool, is_saved: bool = False) -> None:
+    def __init__(
+        self,
+        index: MultiIndex,
+        sequence: int,
+        *,
+        has_names: bool,
+        has_several: bool = False,
+        is_saved: bool = False,
+    ) -> None:
+        """Follow a store from a change on.
+
+        Args:
+            index: of all rows at that change.
+            sequence: number of the change.
+            has_names: True if a row may have an id other than its number.
+            has_several: True if an item may have several codes.
+            is_saved: True if the database names a file that holds all of it.
+        """
         self.index = index
+        self.n_further = int(are_further(index.ids()).sum()) if has_several else 0
         self.cells = Cells()
         self.names = RowNames(FIRST_NAMED_ROW)
         self._n_deleted_names = 0
@@ -69,6 +89,11 @@ class LiveIndex:
         self.version = 0
         self.is_torn = False
         self.lock = threading.RLock()
+
+    @property
+    def n_items(self) -> int:
+        """Number of items, where no change is being made."""
+        return len(self.index) - self.n_further
 
     def begin(self) -> None:
         """Mark the beginning of a change: until `settle`, searchers see that the index may not be up to date."""
@@ -86,6 +111,7 @@ class LiveIndex:
             for change in changes:
                 if isinstance(change, DeleteRows):
                     self.index.delete(change.rows)
+                    self.n_further -= int(are_further(change.rows).sum())
                     self._forget(change.rows)
                     self.cells.follow(change.rows, None)
                 else:
@@ -100,6 +126,7 @@ class LiveIndex:
         with self.lock:
             self.begin()
             self.index, self.sequence, self.has_names = other.index, other.sequence, other.has_names
+            self.n_further = other.n_further
             self.cells.drop()
             self.is_torn, self.is_saved = False, other.is_saved
             self.settle()
@@ -114,12 +141,15 @@ class LiveIndex:
     def _put(self, change: PutRows) -> None:
         if len(change.rows) and change.rows.max() >= FIRST_NAMED_ROW:
             self.has_names = True
+        further = are_further(change.rows)
         try:
             self.index.add(change.rows, change.codes, change.embeddings)
+            self.n_further += int(further.sum())
             return
         except InputError:
             # Some of the rows are there already, and nothing was added.
             known = np.fromiter((row in self.index for row in change.rows.tolist()), bool, len(change.rows))
+            self.n_further += int((further & ~known).sum())
         for chosen, write in ((known, self.index.replace), (~known, self.index.add)):
             if chosen.all():
                 write(change.rows, change.codes, change.embeddings)

@@ -102,7 +102,9 @@ class NearestVectors:
         codes = np.packbits(logits > 0, axis=1, bitorder="little")
         n_items = self._engine.count(None)
         # Few are compared faster than anything else is done; so are all, where they are wanted.
-        if not filter and wanted < 1 and n_items >= max(FEWEST_ITEMS, 4 * k):
+        # An item with several vectors is found once, for which all of them are compared.
+        is_quick = not filter and wanted < 1 and not self._engine.has_several
+        if is_quick and n_items >= max(FEWEST_ITEMS, 4 * k):
             if limits is None and not self._is_tuned(k, n_items):
                 self._tune_by_the_way(max(k, USUAL_K), n_items)
             hits = self._find_in_cells(codes, vectors, k, wanted, threads=threads, limits=limits)
@@ -127,7 +129,7 @@ class NearestVectors:
     def needs_tuning(self) -> bool:
         """Return True if searches of the usual kind would gain by `tune`: the store is large, and has grown."""
         n_items = self._engine.count(None)
-        return n_items >= FEWEST_ITEMS and not self._is_tuned(USUAL_K, n_items)
+        return n_items >= FEWEST_ITEMS and not self._engine.has_several and not self._is_tuned(USUAL_K, n_items)
 
     def tunings(self) -> dict[int, Tuning]:
         """Return what was measured, by `k`."""

@@ -24,6 +24,7 @@ class StoreStats:
 
     Attributes:
         items: number of items.
+        codes: number of their codes; more than items if some of these have several.
         sequence: number of the last change.
         n_bits: bits of a code.
         radius: that of searches that do not name one.
@@ -33,6 +34,7 @@ class StoreStats:
     """
 
     items: int
+    codes: int
     sequence: int
     n_bits: int
     radius: int
@@ -46,7 +48,7 @@ class StoreReport:
     """Findings of `Store.verify`.
 
     Attributes:
-        items: rows that were compared.
+        items: number of items; every row of each was compared.
         problems: one line for each thing that is wrong, the first hundred; empty where everything is as it should be.
         n_problems: how many there are.
         n_lost_changes: how many changes were acknowledged and are missing; they are one of the problems.

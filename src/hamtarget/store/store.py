@@ -18,7 +18,7 @@ from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item, Payload
+from hamtarget.items import Id, Item, Match, Payload
 from hamtarget.progress import Progress
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits, check_limits
@@ -37,6 +37,7 @@ from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.ids import check_id, check_ids
 from hamtarget.store.kept_vectors import VectorChoice, query_rows
+from hamtarget.store.matching import check_threshold, query_codes
 from hamtarget.store.nearest_vectors import USUAL_K, NearestVectors
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.probe_defaults import default_budget, default_radius
@@ -325,9 +326,10 @@ class Store:
 
         Args:
             ids: (rows,) of strings or integers.
-            codes: (rows, n_bits / 8) of packed uint8, or else
+            codes: (rows, n_bits / 8) of packed uint8, or (rows, codes, n_bits / 8) where each item has several; or else
             inputs: a batch of inputs of the store's encoder.
-            embeddings: (rows, n_dims), where the store keeps embeddings; those of the encoder by default.
+            embeddings: (rows, n_dims), or one for each of several codes, (rows, codes, n_dims), where the store keeps
+                embeddings; those of the encoder by default.
             payloads: a JSON object or None for each row.
 
         Raises:
@@ -430,7 +432,8 @@ class Store:
 
         Returns:
             The hits; those at one distance are in the order of integer ids, then in that in which they were first
-            stored.
+            stored. An item with several codes is found once, by its nearest code, and comes after those with one; if
+            hits are re-ranked, `limit` counts codes.
 
         Raises:
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
@@ -487,6 +490,57 @@ class Store:
         wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
         return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+
+    def match(
+        self,
+        inputs: Any = None,
+        radius: int | None = None,
+        *,
+        codes: ArrayLike | None = None,
+        at_least: int = 1,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        threads: int = 1,
+        limits: Limits | None = None,
+    ) -> tuple[Match, ...]:
+        """Find the items that match a query of several codes, such as the frames of a video: k of n of its codes.
+
+        A code of the query is matched by an item if at least one code of the item lies within `radius` bits of it. k
+        counts these codes of the query, and n is how many it has: an item is found if k is `at_least` or more. The
+        other way about, each match also tells how many of the item's codes are matched, and of how many.
+
+        Example:
+            >>> import numpy as np
+            >>> frames = np.array([[0] * 8, [255] * 8, [15] * 8], dtype=np.uint8)
+            >>> with Store.create("videos", n_bits=64, radius=2) as store:
+            ...     store.put([Item("a.mp4", codes=frames), Item("b.mp4", codes=frames[1:])])
+            ...     [(match.id, match.n_query_matched) for match in store.match(codes=frames, at_least=3)]
+            2
+            [('a.mp4', 3)]
+
+        Args:
+            inputs: 1 to 64 inputs that the encoder takes, all of one query, or else
+            codes: packed uint8, (codes, n_bits / 8): 1 to 64 of them.
+            radius: as in `search`.
+            at_least: fewest codes of the query that an item must match.
+            limit: most items; all of them by default.
+            filter: as in `search`.
+            threads: the codes are shared among so many threads.
+            limits: bounds on the work; each code that is found for a code of the query is a hit.
+
+        Returns:
+            Those with most matched codes of the query first, then those at the smallest distance of two codes, then in
+            the order of `search`.
+
+        Raises:
+            As `search`; InputError also if there are too many codes, or fewer than `at_least`.
+        """
+        wanted, _ = self._encode_many(inputs, codes, None, None, instead="search")
+        request = self._requests.search(
+            query_codes(wanted, self.n_bits), radius, limit=None, rerank=None, embedding=None, limits=limits
+        )
+        threshold = check_threshold(at_least, limit, len(request.codes))
+        return self._engine.match(request, filter, threshold, threads=threads)
 
     def nearest(
         self,
@@ -723,14 +777,14 @@ class Store:
         return {} if self._near is None else self._near.tunings()
 
     def sample_codes(self, n: int, *, seed: int = 0) -> Codes:
-        """Return the codes of `n` items drawn at random without repeats, or of all where there are fewer.
+        """Return `n` codes of items, drawn at random without repeats, or all where there are fewer.
 
         Args:
-            n: number of items, at least 1.
-            seed: the same seed draws the same items as long as the store does not change.
+            n: number of codes, at least 1.
+            seed: the same seed draws the same codes as long as the store does not change.
 
         Returns:
-            (items, n_bits / 8) of packed uint8, in no order.
+            (codes, n_bits / 8) of packed uint8, in no order.
         """
         return self._engine.sample_codes(check_count(n, name="n"), seed)
 

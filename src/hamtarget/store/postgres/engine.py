@@ -19,7 +19,7 @@ from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item
+from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
 from hamtarget.search.core import _native
 from hamtarget.search.limits import Limits
@@ -29,14 +29,18 @@ from hamtarget.search.pairs import pairs_within
 from hamtarget.search.requests import Request, check_count
 from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
 from hamtarget.store.backend import FindInCells
+from hamtarget.store.code_rows import IS_FIRST_SQL, N_CODES_SQL, item_rows
 from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
+from hamtarget.store.item_hits import find_items
+from hamtarget.store.item_pairs import groups_of_items, pairs_of_items
+from hamtarget.store.matching import Threshold, match_items
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.bucket_probes import Probed, probe
 from hamtarget.store.postgres.connections import Connections, snapshot
-from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.finding import Finder, id_array, read_n_items
+from hamtarget.store.postgres.filters import where, where_item
+from hamtarget.store.postgres.finding import Finder, id_array, read_has_several, read_n_codes, read_n_items
 from hamtarget.store.postgres.inspection import inspect, measure
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
@@ -209,7 +213,7 @@ class PostgresEngine:
 
         def count_passing(connection: Connection) -> int:
             if limits is not None:
-                limits.take(rows=read_n_items(connection))
+                limits.take(rows=read_n_codes(connection))
             return int(only_row(connection, sql, parameters)[0])
 
         return self._read(count_passing, limits)
@@ -218,15 +222,18 @@ class PostgresEngine:
         """Return the items of these ids."""
         wanted = [
             integers(id for id in ids if is_direct(id)),
-            [name_of(id) for id in ids if not is_direct(id)],
+            # With several codes, an integer has a name as well.
+            [name_of(id) for id in ids],
         ]
 
         def get_wanted(connection: Connection) -> list[tuple[Any, ...]]:
             if limits is not None:
                 n_rows, n_bytes = only_row(
-                    connection, f"SELECT count(*), coalesce(sum({ITEM_SIZE}), 0) {_WANTED}", wanted
+                    connection,
+                    f"SELECT coalesce(sum({N_CODES_SQL.format('i.row')}), 0), coalesce(sum({ITEM_SIZE}), 0) {_WANTED}",
+                    wanted,
                 )
-                limits.take(rows=n_rows, bytes=int(n_bytes))
+                limits.take(rows=int(n_rows), bytes=int(n_bytes))
             return connection.execute(f"SELECT {ITEM_COLUMNS} {_WANTED}", wanted, binary=True).fetchall()
 
         records = self._read(get_wanted, limits) if limits is None else self._read_snapshot(get_wanted, limits)
@@ -237,6 +244,7 @@ class PostgresEngine:
         """Yield all items that pass."""
         self.check_open()
         condition, parameters = where(filter or {}, 1)
+        condition = f"{condition} AND {IS_FIRST_SQL.format('i.row')}"
         with (
             self._connections.translated(),
             self._connections.own(limits) as connection,
@@ -278,6 +286,24 @@ class PostgresEngine:
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
         """Return the hits of a request for any number of queries."""
+        return find_items(lambda codes: self._find_codes(codes, filter, threads=threads, cost=cost), request)
+
+    def match(
+        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
+    ) -> tuple[Match, ...]:
+        """Return the items that the codes of a request match."""
+        hits = self._find_codes(request, filter, threads=threads, cost=False)
+        matched = match_items(hits, threshold)
+        ids = matched.hits.rows if hits.names is None else hits.names(matched.hits.rows)
+        return matched.named(ids.tolist())
+
+    @property
+    def has_several(self) -> bool:
+        """True if an item has several codes."""
+        return self._read(read_has_several)
+
+    def _find_codes(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+        """Return the codes that a request leads to."""
         check_count(threads, name="threads")
         if not len(request.codes):
             return self._new_index().find_batch(request, cost=cost)
@@ -339,20 +365,20 @@ class PostgresEngine:
         """Return the hits of a search that compares the embeddings of all rows, or of all that pass a filter."""
         condition = "TRUE"
         if filter:
-            passing, parameters = where(filter, 1)
-            rows = connection.execute(f"SELECT row FROM items WHERE {passing}", parameters).fetchall()
+            passing, parameters = where_item(filter, 1)
+            rows = connection.execute(f"SELECT row FROM items i WHERE {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, request.limits)
         return self._named(connection, index.find_batch(request, threads=threads, cost=True))
 
     def _named(self, connection: Connection, hits: BatchHits) -> BatchHits:
         """Return hits with the names of those rows that are not their own ids."""
-        named = [row for row in np.unique(hits.rows).tolist() if row >= FIRST_NAMED_ROW]
+        named = [row for row in np.unique(item_rows(hits.rows)).tolist() if row >= FIRST_NAMED_ROW]
         return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
 
     def _probe(self, connection: Connection, request: Request, filter: Filter | None, *, threads: int) -> BatchHits:
         """Return the hits of a probe for any number of queries."""
-        n_items = read_n_items(connection)
+        n_items = read_n_codes(connection)
         if request.budget >= n_items and not request.rerank:
             # So much finds exactly what a search does.
             exact = request._replace(logits=None, budget=0)
@@ -378,8 +404,8 @@ class PostgresEngine:
             limits.take(rows=probed.candidates)
         condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
         if filter:
-            passing, parameters = where(filter, 1)
-            rows = connection.execute(f"SELECT row FROM items WHERE {condition} AND {passing}", parameters).fetchall()
+            passing, parameters = where_item(filter, 1)
+            rows = connection.execute(f"SELECT row FROM items i WHERE {condition} AND {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, limits)
         alone = request._replace(budget=max(request.budget, len(index)), limits=None)
@@ -401,8 +427,10 @@ class PostgresEngine:
         return list(self._ids_of(np.array([row for (row,) in found], dtype=np.int64)).values())
 
     def _drawn(self, connection: Connection, column: str, n: int, seed: int) -> list[tuple[Any, ...]]:
-        """Return a column of `n` items drawn at random, or of all; from a few pages of a large table."""
+        """Return `n` codes, or rows of items, drawn at random, or all; from a few pages of a large table."""
         order = "ORDER BY hashint8extended(row, $1::bigint), row LIMIT $2::bigint"
+        if column == "row":
+            order = f"WHERE {IS_FIRST_SQL.format('row')} {order}"
         n_items = read_n_items(connection)
         if n_items > _PAGES_SHARE * n:
             some = f"SELECT {column} FROM items TABLESAMPLE SYSTEM ($3::real) REPEATABLE ($1::double precision) {order}"
@@ -464,14 +492,14 @@ class PostgresEngine:
         """Yield all pairs within the radius."""
         index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
         pairs = pairs_within(index, radius, threads=threads, progress=progress, limits=limits)
-        yield from name_pairs(pairs, self._ids_of, limits)
+        yield from name_pairs(pairs_of_items(pairs), self._ids_of, limits)
 
     def groups(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
         index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
-        groups = close_groups(index, radius, threads=threads, progress=progress, limits=limits)
+        groups = groups_of_items(close_groups(index, radius, threads=threads, progress=progress, limits=limits))
         if not groups:
             return []
         ids = self._ids_of(np.concatenate(groups))

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from hamtarget.filters import Filter, Range, check_field, check_scalar
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, ITEM_ROW_SQL
 
 # jsonb holds no NUL. It becomes two characters, so that texts keep their order and none becomes another.
 _ESCAPES = str.maketrans({"\0": "\1\1", "\1": "\1\2"})
@@ -22,7 +23,19 @@ def fields_of(payload: bytes) -> bytes:
     ).encode()
 
 
-def where(filter: Filter, first: int) -> tuple[str, list[str]]:
+# Of an item with several codes, the first row has the fields.
+_FIELDS_OF_ITEM = f"""
+(CASE WHEN i.row >= {FIRST_SEVERAL_ROW} THEN (SELECT o.fields FROM items o WHERE o.row = {ITEM_ROW_SQL.format("i.row")})
+ELSE i.fields END)
+"""
+
+
+def where_item(filter: Filter, first: int) -> tuple[str, list[str]]:
+    """Return `where` for any row of the table `items i`, by the fields of the item that it belongs to."""
+    return where(filter, first, fields=_FIELDS_OF_ITEM)
+
+
+def where(filter: Filter, first: int, *, fields: str = "fields") -> tuple[str, list[str]]:
     """Return a condition of SQL on the column `fields`, with parameters from number `first` on, and the parameters.
 
     Raises:
@@ -39,7 +52,7 @@ def where(filter: Filter, first: int) -> tuple[str, list[str]]:
             parameters.append(_escaped(field))
             # CASE, because what is no number must not be read as one.
             is_text = isinstance(wanted.max if wanted.min is None else wanted.min, str)
-            value = f'(fields ->> {name}) COLLATE "C"' if is_text else f"(fields -> {name})::numeric"
+            value = f'({fields} ->> {name}) COLLATE "C"' if is_text else f"({fields} -> {name})::numeric"
             bounds = []
             for bound, operator in ((wanted.min, ">="), (wanted.max, "<=")):
                 if bound is not None:
@@ -47,13 +60,13 @@ def where(filter: Filter, first: int) -> tuple[str, list[str]]:
                     parameters.append(_bound(bound))
             kind = "string" if is_text else "number"
             conditions.append(
-                f"CASE WHEN jsonb_typeof(fields -> {name}) = '{kind}' THEN {' AND '.join(bounds)} ELSE false END"
+                f"CASE WHEN jsonb_typeof({fields} -> {name}) = '{kind}' THEN {' AND '.join(bounds)} ELSE false END"
             )
         else:
             check_scalar(field, wanted)
             equal[_escaped(field)] = _comparable(wanted)
     if equal:
-        conditions.append(f"fields @> ${first + len(parameters)}::jsonb")
+        conditions.append(f"{fields} @> ${first + len(parameters)}::jsonb")
         parameters.append(_to_json(equal))
     return " AND ".join(conditions) or "TRUE", parameters
 

@@ -18,10 +18,12 @@ from hamtarget.search.core import _native
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs, Hit, Hits
+from hamtarget.store.code_rows import item_rows
 from hamtarget.store.ids import FIRST_NAMED_ROW
-from hamtarget.store.postgres.filters import where
-from hamtarget.store.postgres.one_code import OneCodeSearch
-from hamtarget.store.postgres.rows import bit_strings, codes_of, find_names, id_of
+from hamtarget.store.postgres.filters import where, where_item
+from hamtarget.store.postgres.one_code import OneCodeSearch, once_each
+from hamtarget.store.postgres.rows import bit_strings, codes_of, find_names, id_of, only_row
+from hamtarget.store.postgres.schema import N_FURTHER_SQL
 from hamtarget.store.postgres.statements import (
     FEW_QUERIES,
     block_sql,
@@ -84,7 +86,7 @@ class Found:
         queries: (hits,): numbers of the queries, from 0 on.
         rows: (hits,).
         distances: (hits,).
-        ids: of those rows that are not their own ids.
+        ids: of those items that are not their own ids, by their first rows.
         work: that finding them took, if it was counted.
     """
 
@@ -166,7 +168,7 @@ class Finder:
             found = self._one_code_search(radius, has_names).near(connection, code)
         if found is None or len(found) > _FEW_HITS:
             return None
-        found = found[:limit]
+        found = once_each(found)[:limit]
         if limits is not None:
             limits.take(hits=len(found))
         # Three times as fast as Hit(...).
@@ -342,7 +344,8 @@ class Finder:
         is_sorted = limit is not None and limit <= most
         most = limit if limit is not None and is_sorted else most + 1
         parameters: list[Any] = [_array(codes[here]), most, *(flips or ())]
-        condition, wanted = where(task.filter, len(parameters) + 1) if task.filter else (None, [])
+        conditioned = where_item if flips is None else where
+        condition, wanted = conditioned(task.filter, len(parameters) + 1) if task.filter else (None, [])
         found = self._fetch(
             task.connection,
             lambda has_names: radius_sql(
@@ -390,12 +393,12 @@ class Finder:
                 done = [_all_of(done).nearest(len(codes), limit)]
                 n_taken += task.take_hits(done[0], but=n_taken)
         whole = _all_of(done)
-        named = np.unique(whole.rows[whole.rows >= FIRST_NAMED_ROW])
+        named = np.unique(item_rows(whole.rows[whole.rows >= FIRST_NAMED_ROW]))
         return replace(whole, ids=find_names(task.connection, named.tolist())) if len(named) else whole
 
     def _blocks(self, task: _Task) -> Iterator[FlatIndex]:
         """Yield all items that pass the filter, block by block."""
-        condition, wanted = where(task.filter, 3) if task.filter else (None, [])
+        condition, wanted = where_item(task.filter, 3) if task.filter else (None, [])
         first = _FIRST_ROW
         while True:
             if task.filter:
@@ -440,8 +443,8 @@ class _Task:
 
     @cached_property
     def n_items(self) -> int:
-        """Number of items in the store."""
-        return read_n_items(self.connection)
+        """Number of rows in the store, one for each code of an item."""
+        return read_n_codes(self.connection)
 
     @property
     def is_counted(self) -> bool:
@@ -474,14 +477,24 @@ def id_array(ids: dict[int, Id], rows: NDArray[np.int64]) -> NDArray[Any]:
     if not len(rows) or rows.max() < FIRST_NAMED_ROW:
         return rows
     found = np.empty(len(rows), dtype=object)
-    found[:] = [row if row < FIRST_NAMED_ROW else ids[row] for row in rows.tolist()]
+    found[:] = [row if row < FIRST_NAMED_ROW else ids[row] for row in item_rows(rows).tolist()]
     return found
 
 
 def read_n_items(connection: Connection) -> int:
     """Return the number of items."""
-    found = connection.execute("SELECT n_items FROM state", prepare=True).fetchone()
-    return int(found[0]) if found else 0
+    n_codes, n_further = only_row(connection, f"SELECT n_items, {N_FURTHER_SQL} FROM state")
+    return int(n_codes - (n_further or 0))
+
+
+def read_n_codes(connection: Connection) -> int:
+    """Return the number of codes, which is that of rows."""
+    return int(only_row(connection, "SELECT n_items FROM state")[0])
+
+
+def read_has_several(connection: Connection) -> bool:
+    """Return True if an item has several codes."""
+    return bool(only_row(connection, f"SELECT {N_FURTHER_SQL} FROM state")[0])
 
 
 def _unpacked(records: Sequence[tuple[Any, ...]]) -> Found:
@@ -496,7 +509,8 @@ def _unpacked(records: Sequence[tuple[Any, ...]]) -> Found:
     ids: dict[int, Id] = {}
     if records and len(records[0]) > 3:
         names = [name for record in records for name in record[3]]
-        ids = {row: id_of(row, name) for row, name in zip(rows.tolist(), names, strict=True) if row >= FIRST_NAMED_ROW}
+        named = zip(item_rows(rows).tolist(), names, strict=True)
+        ids = {row: id_of(row, name) for row, name in named if row >= FIRST_NAMED_ROW}
     return Found(np.repeat(numbers, counts), rows, distances, ids)
 
 

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 from hamtarget.progress import Progress
+from hamtarget.store.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, NUMBER_SQL, n_codes_of
 from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.postgres.rows import only_row
+from hamtarget.store.postgres.schema import N_FURTHER_SQL
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
@@ -21,9 +23,11 @@ _TABLES = ("items", "names", "deleted", "state", "settings", "encoder", "migrati
 
 # What each finds is wrong; $1 is the first row number that has a name.
 _CHECKS = {
-    "row {} has no id": "SELECT row FROM items WHERE row >= $1 AND row NOT IN (SELECT row FROM names)",
+    "row {} has no id": "SELECT row FROM items WHERE row >= $1 "
+    f"AND {ITEM_ROW_SQL.format('row')} NOT IN (SELECT row FROM names)",
     "row {} has an id and nothing else": "SELECT row FROM names WHERE row NOT IN (SELECT row FROM items) OR row < $1",
-    "row {} has a number that was not given yet": "SELECT row FROM names, state WHERE row >= greatest($1, next_row)",
+    "row {} has a number that was not given yet": "SELECT row FROM names, state "
+    f"WHERE {NUMBER_SQL.format('row')} >= greatest($1, next_row)",
     "row {} is of a change that was not made yet": "SELECT row FROM items, state WHERE changed > sequence AND $1 > 0",
 }
 
@@ -33,28 +37,39 @@ def measure(connection: Connection, settings: Settings) -> StoreStats:
     sizes = ", ".join(f"coalesce(pg_total_relation_size(to_regclass('{table}')), 0)" for table in _TABLES)
     indexes = [f"to_regclass('items_by_substring_{number}')" for number in range(settings.substrings)]
     index_bytes = " + ".join(f"coalesce(pg_relation_size({index}), 0)" for index in indexes)
-    found = only_row(connection, f"SELECT n_items, sequence, {index_bytes}, {sizes} FROM state")
+    n_codes, n_further, *found = only_row(
+        connection, f"SELECT n_items, {N_FURTHER_SQL}, sequence, {index_bytes}, {sizes} FROM state"
+    )
     return StoreStats(
-        items=found[0],
-        sequence=found[1],
+        items=n_codes - (n_further or 0),
+        codes=n_codes,
+        sequence=found[0],
         n_bits=settings.n_bits,
         radius=settings.radius,
         snapshot_sequence=None,
-        index_bytes=found[2],
-        disk_bytes=sum(found[3:]),
+        index_bytes=found[1],
+        disk_bytes=sum(found[2:]),
     )
 
 
 def inspect(connection: Connection, settings: Settings, *, progress: Progress | None) -> StoreReport:
     """Check the tables that the connection's transaction sees, and report what is wrong."""
     problems: list[str] = []
-    n_items, said = only_row(connection, "SELECT (SELECT count(*) FROM items), n_items FROM state")
-    if n_items != said:
-        problems.append(f"there are {n_items:,} items; the state says {said:,}")
+    n_codes, n_items, said, further = only_row(
+        connection,
+        f"SELECT (SELECT count(*) FROM items), (SELECT count(DISTINCT {ITEM_ROW_SQL.format('row')}) FROM items), "
+        f"n_items, coalesce({N_FURTHER_SQL}, 0) FROM state",
+    )
+    if (n_codes, n_items) != (said, said - further):
+        problems.append(
+            f"there are {n_items:,} items with {n_codes:,} codes; the state says {said - further:,}, {said:,}"
+        )
+    for row, there in connection.execute(INCOMPLETE_SQL):
+        problems.append(f"the item of row {row} has {n_codes_of(row)} codes, of which {there} are there")
     for problem, sql in _CHECKS.items():
         problems += (problem.format(row) for (row,) in connection.execute(sql, [FIRST_NAMED_ROW]))
     problems += _check_indexes(connection, settings)
-    problems += _check_rows(connection, settings, n_items, progress)
+    problems += _check_rows(connection, settings, n_codes, progress)
     return StoreReport(n_items, tuple(problems[:_MOST_TOLD]), len(problems))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
+from hamtarget.items import Match
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
@@ -23,8 +25,11 @@ from hamtarget.search.requests import (
     one_row_of_logits,
 )
 from hamtarget.search.results import BatchHits, Hits
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
 from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.item_hits import FindCodes, find_items
 from hamtarget.store.live import Change, DeleteRows, LiveIndex
+from hamtarget.store.matching import Matched, check_threshold, match_items, query_codes
 from hamtarget.store.names import Names
 from hamtarget.store.postgres.address import parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot
@@ -33,6 +38,8 @@ from hamtarget.store.postgres.schema import open_tables
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
+
+T = TypeVar("T")
 
 _AGE = 0.05
 # A search that meets changes is done again; at last while nothing may change.
@@ -101,7 +108,8 @@ class Mirror:
     def __len__(self) -> int:
         """Return the number of items."""
         self._look()
-        return len(self._live.index)
+        with self._live.lock:
+            return self._live.n_items
 
     @property
     def sequence(self) -> int:
@@ -142,6 +150,28 @@ class Mirror:
         wanted = many_codes(codes, self._requests.n_bits, instead="search")
         request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
         return self._find_batch(request, threads=threads, cost=cost)
+
+    def match(
+        self,
+        codes: ArrayLike,
+        radius: int | None = None,
+        *,
+        at_least: int = 1,
+        limit: int | None = None,
+        threads: int = 1,
+        limits: Limits | None = None,
+    ) -> tuple[Match, ...]:
+        """Find the items that match a query of several codes; see `Store.match`."""
+        wanted = query_codes(codes, self._requests.n_bits)
+        threshold = check_threshold(at_least, limit, len(wanted))
+        request = self._requests.search(wanted, radius, limit=None, rerank=None, embedding=None, limits=limits)
+
+        def choose(find: FindCodes) -> tuple[BatchHits, Matched]:
+            matched = match_items(find(request), threshold)
+            return matched.hits, matched
+
+        hits, matched = self._find(choose, threads=threads, cost=False)
+        return matched.named(hits.ids.tolist())
 
     def nearest(
         self,
@@ -243,29 +273,40 @@ class Mirror:
         self._look()
         live = self._live
         version = live.version
-        if not version & 1:
+        if not version & 1 and not live.n_further:
             hits = live.index.find_one_named(request, live.names, cost=cost)
             if hits is not None and live.version == version:
                 return hits
         return self._find_batch(request, threads=1, cost=cost)[0]
 
     def _find_batch(self, request: Request, *, threads: int, cost: bool) -> BatchHits:
+        return self._find(lambda find: (find_items(find, request), None), threads=threads, cost=cost)[0]
+
+    def _find(
+        self, choose: Callable[[FindCodes], tuple[BatchHits, T]], *, threads: int, cost: bool
+    ) -> tuple[BatchHits, T]:
+        """Return hits of items, with their ids, that `choose` chooses from what it finds, all at the same change."""
         self._look()
         live = self._live
+
+        def find(request: Request) -> BatchHits:
+            return live.index.find_batch(request, threads=threads, cost=cost)
+
         for _ in range(_FREE_TRIES):
             version = live.version
             if not version & 1:
-                hits = live.index.find_batch(request, threads=threads, cost=cost)
+                hits, more = choose(find)
                 if live.version == version and (named := self._named(hits)) is not None:
-                    return named
+                    return named, more
             # A hit without a name has been deleted since, or the index was about to change.
             self.refresh()
         with live.lock:
             self.refresh()
-            named = self._named(live.index.find_batch(request, threads=threads, cost=cost))
+            hits, more = choose(find)
+            named = self._named(hits)
         if named is None:
             raise CorruptFileError(f"{self._address}: a row has no name; restore the database from a copy")
-        return named
+        return named, more
 
     def _named(self, hits: BatchHits) -> BatchHits | None:
         if not self._live.has_names:
@@ -330,8 +371,10 @@ class Mirror:
             if progress:
                 progress(len(index), n_items)
         index.compact()
-        has_names = connection.execute("SELECT 1 FROM names LIMIT 1").fetchone() is not None
-        return LiveIndex(index, sequence, has_names=has_names)
+        # The last name tells if there are any, and if items may have several codes.
+        last = only_row(connection, "SELECT max(row) FROM names")[0]
+        has_several = last is not None and last >= FIRST_SEVERAL_ROW
+        return LiveIndex(index, sequence, has_names=last is not None, has_several=has_several)
 
 
 def _state(connection: Connection) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from hamtarget.codes import Codes
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_row
 from hamtarget.store.postgres.connections import load_psycopg
 from hamtarget.store.postgres.limited import LOOK_SECONDS, Watch
 from hamtarget.store.postgres.rows import bit_value
@@ -106,6 +107,16 @@ class OneCodeSearch:
             self._ready.add(connection)
         pgconn.send_query_prepared(self._name, [code], [self._binary], self._binary)
         return _answer(connection)
+
+
+def once_each(found: list[Near]) -> list[Near]:
+    """Return the nearest code of each item, by the item's first row; the list itself where items have one code."""
+    if all(near[1] < FIRST_SEVERAL_ROW for near in found):
+        return found
+    first: dict[int, Near] = {}
+    for distance, row, name in found:
+        first.setdefault(item_row(row), (distance, item_row(row), name))
+    return list(first.values())
 
 
 def _answer(connection: Connection) -> PGresult | None:

@@ -17,6 +17,7 @@ from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits
 from hamtarget.store.batches import Batch
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, N_CODES_SQL, n_codes_of
 from hamtarget.store.ids import FIRST_NAMED_ROW
 from hamtarget.store.live import PutRows
 from hamtarget.store.postgres.filters import fields_of
@@ -84,7 +85,8 @@ def find_names(connection: Connection, rows: Sequence[int]) -> dict[int, Id]:
 
 
 def copy_in(connection: Connection, rows: Sequence[int], batch: Batch, *, changed: int) -> None:
-    """Copy the items of a batch into the table, in which there are none with these rows."""
+    """Copy the codes of a batch into the table, in which there are none with these rows."""
+    payloads = batch.payloads_of_codes()
     with connection.cursor().copy(
         "COPY items (row, changed, code, embedding, payload, fields) FROM STDIN (FORMAT BINARY)"
     ) as copy:
@@ -97,8 +99,7 @@ def copy_in(connection: Connection, rows: Sequence[int], batch: Batch, *, change
                 None if batch.embeddings is None else batch.embeddings[here],
                 changed=changed,
             )
-            payloads = None if batch.payloads is None else batch.payloads[here]
-            copy.write(_with_payloads(fixed, payloads))
+            copy.write(_with_payloads(fixed, None if payloads is None else payloads[here]))
         copy.write(_END)
 
 
@@ -198,10 +199,24 @@ def _not_as_set() -> CorruptFileError:
     return CorruptFileError("a code or an embedding of the store has another length than the store's settings say")
 
 
-ITEM_COLUMNS = "i.row, n.name, i.code, i.embedding, i.payload::text"
+_ALL_OF_ITEM = f"""
+CASE WHEN i.row >= {FIRST_SEVERAL_ROW} THEN (
+    SELECT string_agg({{}}, ''::bytea ORDER BY o.row) FROM items o WHERE o.row >= i.row AND o.row < i.row + 64
+) END
+"""
+ITEM_COLUMNS = ", ".join(
+    (
+        "i.row, n.name, i.code, i.embedding, i.payload::text",
+        *map(_ALL_OF_ITEM.format, ("bit_send(o.code)", "o.embedding")),
+    )
+)
+"""Columns of an item; the last two are all codes and all embeddings of one that has several."""
 ITEM_TABLES = "items i LEFT JOIN names n ON n.row = i.row"
-ITEM_SIZE = "coalesce(octet_length(i.embedding), 0) + coalesce(octet_length(i.payload::text), 0)"
-"""Bytes of an item's embedding and payload."""
+ITEM_SIZE = (
+    f"coalesce(octet_length(i.embedding), 0) * {N_CODES_SQL.format('i.row')} "
+    "+ coalesce(octet_length(i.payload::text), 0)"
+)
+"""Bytes of an item's embeddings and payload."""
 
 
 def only_row(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -243,7 +258,7 @@ def scan_blocks(
         rows: list[int] = []
         n_bytes = 0
         for row, size in block:
-            limits.take(rows=1, bytes=size)
+            limits.take(rows=n_codes_of(row), bytes=size)
             rows.append(row)
             n_bytes += size
             if n_bytes >= _BYTES_AT_ONCE:
@@ -260,13 +275,19 @@ def _items(connection: Connection, rows: Sequence[int]) -> list[tuple[Any, ...]]
 
 def item_of(record: Sequence[Any], settings: Settings) -> Item:
     """Return one of `ITEM_COLUMNS`, read as binary, as an item; its arrays cannot be written to."""
-    row, name, code, embedding, payload = record
-    return Item(
-        id_of(row, name),
-        code=code_of(code, settings.n_bits),
-        embedding=_embedding_of(embedding, settings.embeddings),
-        payload=None if payload is None else json.loads(payload),
-    )
+    row, name, code, embedding, text, codes, embeddings = record
+    payload = None if text is None else json.loads(text)
+    kind = settings.embeddings
+    n_codes = n_codes_of(row)
+    if n_codes == 1:
+        vector = _embedding_of(embedding, kind)
+        return Item(id_of(row, name), code=code_of(code, settings.n_bits), embedding=vector, payload=payload)
+    all_codes = codes_of(codes, settings.n_bits)
+    all_codes.flags.writeable = False
+    vectors = None if kind is None else np.frombuffer(embeddings, kind.dtype).reshape(-1, kind.n_dims)
+    if len(all_codes) != n_codes or (vectors is not None and len(vectors) != n_codes):
+        raise CorruptFileError(f"the item of row {row} has lost one of its codes; restore the database from a copy")
+    return Item(id_of(row, name), codes=all_codes, embeddings=vectors, payload=payload)
 
 
 def code_of(value: bytes, n_bits: int) -> Codes:

@@ -85,6 +85,9 @@ MIGRATIONS = (_first_tables,)
 # A store that keeps vectors has this version, and one table more: an earlier hamtarget would put logits in their place.
 # Stores without vectors are not brought to it, so that an earlier one still reads them.
 VECTORS_VERSION = 2
+# The first item with several codes brings a store to this version: an earlier hamtarget would take each code for an
+# item. `state.n_items` counts codes, and the column that is added, those that are not the first of their item.
+SEVERAL_VERSION = 3
 _TABLE_OF_VECTORS = "CREATE TABLE tuning (k bigint PRIMARY KEY, value text NOT NULL)"
 
 
@@ -150,7 +153,7 @@ def open_tables(connection: Connection, address: Address, *, read_only: bool) ->
         what = "holds something else" if _has_relations(connection, address.schema) else "is empty or not there"
         raise FileError(f"{address} is no store: its schema {what}; make one with Store.create")
     version = _version(connection)
-    latest = max(len(MIGRATIONS), VECTORS_VERSION)
+    latest = max(len(MIGRATIONS), SEVERAL_VERSION)
     if version > latest:
         raise UnsupportedFileError(
             f"{address} has version {version}; this hamtarget reads up to {latest}: install a later one"
@@ -164,6 +167,17 @@ def open_tables(connection: Connection, address: Address, *, read_only: bool) ->
             connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
             _migrate(connection, _read_settings(connection), done=_version(connection))
     return _read_settings(connection)
+
+
+def mark_several(connection: Connection) -> None:
+    """Bring a store to the version of those that hold items with several codes, within a transaction."""
+    connection.execute("ALTER TABLE state ADD COLUMN n_further bigint NOT NULL DEFAULT 0")
+    connection.execute("INSERT INTO migrations (version) VALUES ($1)", [SEVERAL_VERSION])
+
+
+# Read so, because most stores do not have the column.
+N_FURTHER_SQL = "(to_jsonb(state) ->> 'n_further')::bigint"
+"""SQL for the number of codes that are not the first of their item; NULL where no item has ever had several."""
 
 
 def _read_settings(connection: Connection) -> Settings:

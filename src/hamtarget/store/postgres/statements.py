@@ -14,6 +14,7 @@ from itertools import combinations
 from math import comb
 
 from hamtarget.codes import substring_bounds
+from hamtarget.store.code_rows import ITEM_ROW_SQL
 from hamtarget.store.postgres.schema import substring_of, substring_type
 
 # A look-up takes about as long as reading so many rows in order.
@@ -23,7 +24,8 @@ FEW_QUERIES = 8
 # While the server compares a row with one query, so many are compared where it was sent to.
 _COMPARED_HERE = 50
 
-_NAMES = "LEFT JOIN names m ON m.row = h.row"
+_ITEM_ROW = ITEM_ROW_SQL.format("h.row")
+_NAMES = f"LEFT JOIN names m ON m.row = {_ITEM_ROW}"
 
 
 def shares_of(radius: int, substrings: int) -> list[int]:
@@ -105,7 +107,7 @@ def radius_sql(
 
     Rows and distances are bytes, 8 of each hit, or NULL. Parameters: $1 the array of the queries' codes, $2 most hits
     of each query, which are its nearest if they are sorted, then `flips_of`, unless every row is read, then those of
-    the condition on `fields`.
+    the condition: as of `where`, or of `where_item` if every row is read.
     """
     if by_scan:
         hits = f"""
@@ -123,10 +125,11 @@ def radius_sql(
 def block_sql(condition: str | None) -> str:
     """Return SQL for columns last row, rows and codes of a block of items in the order of rows, as bytes or NULL.
 
-    Parameters: $1 the first row that may be in it, $2 most rows, then those of the condition on `fields`.
+    Parameters: $1 the first row that may be in it, $2 most rows, then those of the condition, as of `where_item`.
     """
     rows = (
-        f"SELECT row, code FROM items WHERE row >= $1::bigint AND {condition or 'TRUE'} ORDER BY row LIMIT $2::bigint"
+        "SELECT i.row, i.code FROM items i "
+        f"WHERE i.row >= $1::bigint AND {condition or 'TRUE'} ORDER BY i.row LIMIT $2::bigint"
     )
     return f"SELECT max(row), string_agg(int8send(row), ''), string_agg(bit_send(code), '') FROM ({rows}) b"
 
@@ -184,7 +187,7 @@ def _look_ups(code: str, n_bits: int, substrings: int, radius: int, *, first: in
 def _passing(hits: str, condition: str | None) -> str:
     if condition is None:
         return hits
-    return f"SELECT h.* FROM ({hits}) h JOIN items p ON p.row = h.row WHERE {condition}"
+    return f"SELECT h.* FROM ({hits}) h JOIN items p ON p.row = {_ITEM_ROW} WHERE {condition}"
 
 
 def _packed(hits: str, has_names: bool) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hamtarget.items import Id
 from hamtarget.store.batches import Batch
+from hamtarget.store.code_rows import are_further, expand, place_items
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of, only_row
+from hamtarget.store.postgres.schema import N_FURTHER_SQL, mark_several
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection, Connections
@@ -27,14 +30,14 @@ class PostgresWriting:
         """Take over a transaction that has just begun on one of the connections."""
         self._connection = connection
         self._connections = connections
-        found = only_row(connection, "SELECT sequence, next_row, n_items FROM state FOR UPDATE")
-        self._sequence, self._next_row, self._n_items = found[0] + 1, found[1], found[2]
+        found = only_row(connection, f"SELECT sequence, next_row, n_items, {N_FURTHER_SQL} FROM state FOR UPDATE")
+        self._sequence, self._next_row, self._n_codes, self._n_further = found[0] + 1, *found[1:]
         self._has_changes = False
 
     @contextmanager
     def part(self) -> Iterator[None]:
         """Begin a part of the transaction: if anything is raised in it, that part is undone, and the rest stays."""
-        before = self._next_row, self._n_items, self._has_changes
+        before = self._next_row, self._n_codes, self._n_further, self._has_changes
         with self._connections.translated():
             self._connection.execute("SAVEPOINT part")
         try:
@@ -42,7 +45,7 @@ class PostgresWriting:
             with self._connections.translated():
                 self._connection.execute("RELEASE part")
         except BaseException:
-            self._next_row, self._n_items, self._has_changes = before
+            self._next_row, self._n_codes, self._n_further, self._has_changes = before
             if not self._connection.closed:
                 with self._connections.translated():
                     self._connection.execute("ROLLBACK TO part")
@@ -56,55 +59,73 @@ class PostgresWriting:
             return
         with self._connections.translated():
             known = self._find_rows(batch.ids)
-            fresh = dict(zip((id for id in batch.ids if id not in known), count(self._next_row), strict=False))
-            self._next_row += len(fresh)
-            if fresh:
-                copy_names(self._connection, fresh)
-            known.update(fresh)
-            rows = [known[id] for id in batch.ids]
+            placed = place_items(batch.ids, batch.all_counts, known, self._next_row)
+            if placed.left:
+                self._delete(placed.left)
+            self._next_row = placed.next_row
+            if placed.names:
+                copy_names(self._connection, placed.names)
+            rows = placed.rows if batch.counts is None else list(expand(placed.rows))
             # All columns are new, and all of them are in some index: an update would write as much.
-            n_replaced = self._delete_rows(rows) if self._n_items else 0
+            n_replaced = self._delete_rows(rows) if self._n_codes else 0
             copy_in(self._connection, rows, batch, changed=self._sequence)
-        self._n_items += len(rows) - n_replaced
+            self._count_further(list(expand(placed.names.values())), 1)
+        self._n_codes += len(rows) - n_replaced
         self._has_changes = True
 
     def delete(self, ids: list[Id]) -> int:
         """Delete these ids, and return how many of them were there."""
         with self._connections.translated():
-            rows = list(self._find_rows(ids).values())
-            found = self._connection.execute(
-                "DELETE FROM items WHERE row = ANY($1::bigint[]) RETURNING row", [integers(rows)]
-            ).fetchall()
-            if not found:
-                return 0
-            gone = [row for (row,) in found]
-            named = [row for row in gone if row >= FIRST_NAMED_ROW]
-            if named:
-                self._connection.execute("DELETE FROM names WHERE row = ANY($1::bigint[])", [integers(named)])
-            self._connection.execute(
-                "INSERT INTO deleted SELECT row, $2 FROM unnest($1::bigint[]) AS row "
-                "ON CONFLICT (row) DO UPDATE SET changed = excluded.changed",
-                [integers(gone), self._sequence],
-            )
-        self._n_items -= len(gone)
+            return self._delete(list(self._find_rows(ids).values()))
+
+    def _delete(self, item_rows: list[int]) -> int:
+        """Delete items by their first rows, and return how many of them were there."""
+        found = self._connection.execute(
+            "DELETE FROM items WHERE row = ANY($1::bigint[]) RETURNING row", [integers(expand(item_rows))]
+        ).fetchall()
+        if not found:
+            return 0
+        gone = [row for (row,) in found]
+        named = [row for row in gone if row >= FIRST_NAMED_ROW]
+        if named:
+            self._connection.execute("DELETE FROM names WHERE row = ANY($1::bigint[])", [integers(named)])
+        self._connection.execute(
+            "INSERT INTO deleted SELECT row, $2 FROM unnest($1::bigint[]) AS row "
+            "ON CONFLICT (row) DO UPDATE SET changed = excluded.changed",
+            [integers(gone), self._sequence],
+        )
+        n_further = self._count_further(gone, -1)
+        self._n_codes -= len(gone)
         self._has_changes = True
-        return len(gone)
+        return len(gone) - n_further
+
+    def _count_further(self, rows: list[int], sign: int) -> int:
+        """Count rows that are not the first of their item as added or gone, and return how many there are."""
+        n_further = int(are_further(np.array(rows, dtype=np.int64)).sum())
+        if n_further:
+            if self._n_further is None:
+                mark_several(self._connection)
+            self._n_further = (self._n_further or 0) + sign * n_further
+        return n_further
 
     def finish(self) -> None:
         """Write the new state; to be called last, before the commit."""
         if self._has_changes:
             self._connection.execute(
                 "UPDATE state SET sequence = $1, next_row = $2, n_items = $3",
-                [self._sequence, self._next_row, self._n_items],
+                [self._sequence, self._next_row, self._n_codes],
             )
+            if self._n_further is not None:
+                self._connection.execute("UPDATE state SET n_further = $1", [self._n_further])
 
     def _delete_rows(self, rows: list[int]) -> int:
         return self._connection.execute("DELETE FROM items WHERE row = ANY($1::bigint[])", [integers(rows)]).rowcount
 
     def _find_rows(self, ids: list[Id]) -> dict[Id, int]:
-        """Return row numbers of those ids that have one; an id that is its own has it even if there is no such item."""
+        """Return first rows of those ids that have one; an id that is its own has it even if there is no such item."""
         found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
-        names = [name_of(id) for id in ids if id not in found]
+        # With several codes, an integer has a number as well.
+        names = [name_of(id) for id in ids if self._n_further or id not in found]
         if names:
             rows = self._connection.execute("SELECT row, name FROM names WHERE name = ANY($1)", [names], binary=True)
             found.update((id_of(row, name), row) for row, name in rows)

@@ -126,7 +126,7 @@ def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> 
             raise CorruptFileError(f"{path} is an SQLite file, but not a store's; restore it from a copy")
         migrations.check_version(path, version, can_migrate=can_migrate)
         if migrations.is_current(version):
-            _check_tables(connection, path, keeps_vectors=version == migrations.VECTORS_VERSION)
+            _check_tables(connection, path, keeps_vectors=migrations.has_table_of_vectors(version))
         read_state(connection)
     except BaseException:
         connection.close()

@@ -19,7 +19,7 @@ from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item
+from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
@@ -28,8 +28,12 @@ from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import FindInCells
+from hamtarget.store.code_rows import are_further
 from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.item_hits import FindCodes, find_items
+from hamtarget.store.item_pairs import groups_of_items, pairs_of_items
+from hamtarget.store.matching import Matched, Threshold, match_items
 from hamtarget.store.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.backup import Verify, back_up, restore
@@ -166,6 +170,11 @@ class FolderEngine:
         return self._live.index.substrings
 
     @property
+    def has_several(self) -> bool:
+        """True if an item has several codes."""
+        return self._live.n_further > 0
+
+    @property
     def memory(self) -> int:
         """Bytes that the index and the cells take."""
         return self.index.memory + self._live.cells.memory
@@ -206,7 +215,7 @@ class FolderEngine:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
-        if not filter:
+        if not filter and not live.n_further:
             version = live.version
             hits = live.index.find_one_named(request, live.names, cost=cost)
             if hits is not None and live.version == version and not version & 1:
@@ -215,18 +224,36 @@ class FolderEngine:
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
         """Return the hits of a request for any number of queries."""
+        return self._find(lambda find: (find_items(find, request), None), filter, threads=threads, cost=cost)[0]
+
+    def match(
+        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
+    ) -> tuple[Match, ...]:
+        """Return the items that the codes of a request match."""
+
+        def choose(find: FindCodes) -> tuple[BatchHits, Matched]:
+            matched = match_items(find(request), threshold)
+            return matched.hits, matched
+
+        hits, matched = self._find(choose, filter, threads=threads, cost=False)
+        return matched.named(hits.ids.tolist())
+
+    def _find(
+        self, choose: Callable[[FindCodes], tuple[BatchHits, T]], filter: Filter | None, *, threads: int, cost: bool
+    ) -> tuple[BatchHits, T]:
+        """Return hits of items, with their ids, that `choose` chooses from what it finds, all at the same change."""
         self.check_open()
         if self.read_only:
             self._look()
         if not filter:
             live = self._live
             version = live.version
-            hits = live.index.find_batch(request, threads=threads, cost=cost)
+            hits, more = choose(lambda request: live.index.find_batch(request, threads=threads, cost=cost))
             named = self._named_at(version, hits)
             if named is not None:
-                return named
+                return named, more
         return self.read(
-            lambda connection, index: self._find_in_step(connection, index, request, filter, threads=threads, cost=cost)
+            lambda connection, index: self._find_in_step(connection, index, choose, filter, threads=threads, cost=cost)
         )
 
     def _named_at(self, version: int, hits: BatchHits) -> BatchHits | None:
@@ -243,21 +270,24 @@ class FolderEngine:
         self,
         connection: sqlite3.Connection,
         index: MultiIndex,
-        request: Request,
+        choose: Callable[[FindCodes], tuple[BatchHits, T]],
         filter: Filter | None,
         *,
         threads: int,
         cost: bool,
-    ) -> BatchHits:
-        """Return the hits of a request where database and index are at the same change."""
-        if filter:
-            hits = find_passing(connection, index, filter, request, threads=threads, cost=cost)
-        else:
-            hits = index.find_batch(request, threads=threads, cost=cost)
+    ) -> tuple[BatchHits, T]:
+        """Return the same where database and index are at the same change."""
+
+        def find(request: Request) -> BatchHits:
+            if filter:
+                return find_passing(connection, index, filter, request, threads=threads, cost=cost)
+            return index.find_batch(request, threads=threads, cost=cost)
+
+        hits, more = choose(find)
         named = self._names.name(hits, connection)
         if named is None:
             raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
-        return named
+        return named, more
 
     def read(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
         """Return what `work` returns, which sees the database and the index at the same change."""
@@ -393,7 +423,8 @@ class FolderEngine:
     def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
-            return len(self.index)
+            index = self.index
+            return self.read(lambda _connection, _index: self._live.n_items) if self.has_several else len(index)
 
         def count_passing(connection: sqlite3.Connection, index: MultiIndex) -> int:
             if limits is not None:
@@ -415,11 +446,12 @@ class FolderEngine:
     def sample_codes(self, n: int, seed: int) -> Codes:
         """Return codes of `n` items drawn at random, or of all."""
         index = self.index
-        return present(index, _drawn(index, n, seed))[1]
+        return present(index, _drawn(index.ids(), n, seed))[1]
 
     def sample_ids(self, n: int, seed: int) -> list[Id]:
         """Return ids of `n` items drawn at random, or of all."""
-        return list(self.ids_of(_drawn(self.index, n, seed)).values())
+        rows = self.index.ids()
+        return list(self.ids_of(_drawn(rows[~are_further(rows)], n, seed)).values())
 
     def whole_index(self) -> MultiIndex:
         """Return the index of all rows."""
@@ -500,13 +532,13 @@ class FolderEngine:
     ) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         pairs = pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits)
-        yield from name_pairs(pairs, self.ids_of, limits)
+        yield from name_pairs(pairs_of_items(pairs), self.ids_of, limits)
 
     def groups(
         self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
     ) -> list[list[Id]]:
         """Return groups of items that steps within the radius connect."""
-        groups = close_groups(self.index, radius, threads=threads, progress=progress, limits=limits)
+        groups = groups_of_items(close_groups(self.index, radius, threads=threads, progress=progress, limits=limits))
         return [ids for group in groups if len(ids := list(self.ids_of(group).values())) > 1]
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
@@ -520,7 +552,9 @@ class FolderEngine:
 
     def stats(self) -> StoreStats:
         """Return how much there is of everything."""
-        return self.read(lambda connection, index: store_stats(connection, index, self.path, self.settings))
+        return self.read(
+            lambda connection, index: store_stats(connection, index, self._live.n_items, self.path, self.settings)
+        )
 
     def backup(self, target: Path, verify: Verify, *, progress: Progress | None) -> BackupReport:
         """Copy the store as it is at this moment; whoever writes goes on."""
@@ -545,9 +579,8 @@ class FolderEngine:
 _SIZES = ("freelist_count", "page_count")
 
 
-def _drawn(index: MultiIndex, n: int, seed: int) -> NDArray[np.int64]:
-    """Return `n` rows drawn at random without repeats, or all of them."""
-    rows = index.ids()
+def _drawn(rows: NDArray[np.int64], n: int, seed: int) -> NDArray[np.int64]:
+    """Return `n` of the rows drawn at random without repeats, or all of them."""
     return rows if len(rows) <= n else np.random.default_rng(seed).choice(rows, n, replace=False, shuffle=False)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
+from hamtarget.store.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
 from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
@@ -33,11 +34,14 @@ class _Problems:
             self.first.append(problem)
 
 
-def store_stats(connection: sqlite3.Connection, index: MultiIndex, folder: Path, settings: Settings) -> StoreStats:
+def store_stats(
+    connection: sqlite3.Connection, index: MultiIndex, n_items: int, folder: Path, settings: Settings
+) -> StoreStats:
     """Return how much there is of everything."""
     state = read_state(connection)
     return StoreStats(
-        items=len(index),
+        items=n_items,
+        codes=len(index),
         sequence=state.sequence,
         n_bits=settings.n_bits,
         radius=settings.radius,
@@ -85,6 +89,7 @@ def verify_store(
                 problems.tell(f"SQLite: {line}")
         n_items = _compare(connection, index, problems, progress)
         _check_names(connection, problems)
+        _check_codes(connection, problems)
         _check_traces(connection, problems)
         _check_snapshot(read_state(connection).snapshot, folder, settings, problems)
     except (sqlite3.Error, HamtargetError) as error:
@@ -93,12 +98,13 @@ def verify_store(
 
 
 def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Problems, progress: Progress | None) -> int:
-    """Compare each row with the index, and return the number of rows."""
-    seen = 0
+    """Compare each row with the index, and return the number of items."""
+    seen = n_further = 0
     for records, damaged in scan_unchecked(connection):
         for row in damaged:
             problems.tell(f"row {row} of items does not have its checksum")
         seen += len(records) + len(damaged)
+        n_further += int(are_further(np.array([*(record[0] for record in records), *damaged], dtype=np.int64)).sum())
         present = [record for record in records if record[0] in index]
         for row in {record[0] for record in records} - {record[0] for record in present}:
             problems.tell(f"row {row} is not in the index")
@@ -115,7 +121,7 @@ def _compare(connection: sqlite3.Connection, index: MultiIndex, problems: _Probl
             progress(seen, max(seen, len(index)))
     if len(index) != seen:
         problems.tell(f"the index has {len(index):,} rows, the database {seen:,}")
-    return seen
+    return seen - n_further
 
 
 def _check_snapshot(name: str | None, folder: Path, settings: Settings, problems: _Problems) -> None:
@@ -137,8 +143,14 @@ def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:
     for row, id, checksum in connection.execute("SELECT row, id, checksum FROM names"):
         if not isinstance(id, str | int) or name_checksum(row, id) != checksum:
             problems.tell(f"row {row} of names does not have its checksum")
-    nameless = "SELECT row FROM items WHERE row >= ? AND row NOT IN (SELECT row FROM names)"
+    nameless = f"SELECT row FROM items WHERE row >= ? AND {ITEM_ROW_SQL.format('row')} NOT IN (SELECT row FROM names)"
     for (row,) in connection.execute(nameless, (FIRST_NAMED_ROW,)):
         problems.tell(f"row {row} has no id")
     for (row,) in connection.execute("SELECT row FROM names WHERE row NOT IN (SELECT row FROM items)"):
         problems.tell(f"row {row} has an id and nothing else")
+
+
+def _check_codes(connection: sqlite3.Connection, problems: _Problems) -> None:
+    """Check that each item with several codes has all of them."""
+    for row, n_codes in connection.execute(INCOMPLETE_SQL):
+        problems.tell(f"the item of row {row} has {n_codes_of(row)} codes, of which {n_codes} are there")

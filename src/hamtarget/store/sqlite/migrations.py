@@ -13,6 +13,10 @@ SCHEMA_VERSION = 1
 # A store that keeps vectors has this version, and one table more: an earlier hamtarget would put logits in their place.
 # Stores without vectors are not brought to it, so that an earlier one still reads them.
 VECTORS_VERSION = 2
+# The first item with several codes brings a store to this version, or to the one after it if the store keeps vectors:
+# an earlier hamtarget would take each code for an item. The tables stay as they are.
+SEVERAL_VERSION = 3
+_LATEST = SEVERAL_VERSION + VECTORS_VERSION - 1
 
 Step = Callable[[sqlite3.Connection, Progress | None], None]
 """Changes tables and rows by `execute`, never by `executescript`, which would commit what came before."""
@@ -24,7 +28,25 @@ STEPS: dict[int, Step] = {}
 
 def is_current(version: int) -> bool:
     """Return True if a database of this version can be used as it is."""
-    return SCHEMA_VERSION <= version <= max(SCHEMA_VERSION, VECTORS_VERSION)
+    return SCHEMA_VERSION <= version <= max(SCHEMA_VERSION, _LATEST)
+
+
+def has_table_of_vectors(version: int) -> bool:
+    """Return True if a database of this version keeps vectors, and has one table more."""
+    return version in (VECTORS_VERSION, _LATEST)
+
+
+def mark_several(connection: sqlite3.Connection) -> None:
+    """Bring a store to the version of those that hold items with several codes, within a transaction."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version < SEVERAL_VERSION:
+        connection.execute(f"PRAGMA user_version = {version + SEVERAL_VERSION - 1}")
+
+
+def may_have_several(connection: sqlite3.Connection) -> bool:
+    """Return True if an item of the store has several codes, or had."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version >= SEVERAL_VERSION)
 
 
 def check_version(path: Path, version: int, *, can_migrate: bool) -> None:
@@ -36,7 +58,7 @@ def check_version(path: Path, version: int, *, can_migrate: bool) -> None:
     if is_current(version):
         return
     if version > SCHEMA_VERSION:
-        latest = max(SCHEMA_VERSION, VECTORS_VERSION)
+        latest = max(SCHEMA_VERSION, _LATEST)
         raise UnsupportedFileError(
             f"{path} has version {version}; this hamtarget reads up to {latest}: install a later one"
         )

@@ -17,7 +17,15 @@ from hamtarget.encoders import open_encoder
 from hamtarget.errors import CorruptFileError, FileError, HamtargetError, InputError, MissingExtraError
 from hamtarget.items import Id
 from hamtarget.progress import Progress
+from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
+from hamtarget.store.code_rows import (
+    FIRST_SEVERAL_ROW,
+    IS_FIRST_SQL,
+    ITEM_ROW_SQL,
+    item_rows,
+    numbers_given,
+)
 from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, row_checksum, trace_checksum
 from hamtarget.store.reports import RepairReport
 from hamtarget.store.settings import Settings, settings_of
@@ -26,9 +34,11 @@ from hamtarget.store.sqlite.counter import COUNTER_NAME, read_counter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
 from hamtarget.store.sqlite.database import DATABASE_NAME, create_database, transaction, translated
 from hamtarget.store.sqlite.engine import FolderEngine
+from hamtarget.store.sqlite.migrations import mark_several
 from hamtarget.store.sqlite.placing import folder_in_progress, put_in_place
 from hamtarget.store.sqlite.raw_pages import Pages
 from hamtarget.store.sqlite.raw_rows import RawRow, Tables, Text
+from hamtarget.store.sqlite.repaired_codes import complete_items
 from hamtarget.store.sqlite.snapshot import read_snapshot
 from hamtarget.store.sqlite.state import State, write_state
 
@@ -43,6 +53,11 @@ checksum = excluded.checksum WHERE excluded.changed > changed
 _GATHERING = """
 CREATE TEMP TABLE found_names (row INTEGER PRIMARY KEY, id ANY NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE TEMP TABLE gone (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL) STRICT;
+"""
+
+
+_LAST = """
+SELECT max(changed), max(row) FILTER (WHERE row < :several), max(row) FILTER (WHERE row >= :several) FROM items
 """
 
 
@@ -138,12 +153,21 @@ def _gather(
     if progress:
         progress(pages.n_pages, pages.n_pages)
     n_nameless, n_rowless = _join_names(connection)
-    n_items, last_change, last_row = connection.execute("SELECT count(*), max(changed), max(row) FROM items").fetchone()
+    last_change, last_row, last_several_row = connection.execute(_LAST, {"several": FIRST_SEVERAL_ROW}).fetchone()
     sequence = max(found.last_change, last_change or 0, noted or 0)
-    next_row = max(FIRST_NAMED_ROW, (last_row or 0) + 1, 0 if state is None else state.next_row)
+    next_row = max(numbers_given(last_row, last_several_row), 0 if state is None else state.next_row)
+    incomplete, next_row = complete_items(connection, next_row)
+    if last_several_row is not None:
+        mark_several(connection)
     write_state(connection, State(sequence, next_row, sequence))
-    (n_new,) = connection.execute("SELECT count(*) FROM items WHERE changed > ?", (seen_change,)).fetchone()
-    (n_gone,) = connection.execute("SELECT count(*) FROM gone WHERE changed > ?", (seen_change,)).fetchone()
+    first = IS_FIRST_SQL.format("row")
+    (n_items,) = connection.execute(f"SELECT count(*) FROM items WHERE {first}").fetchone()
+    (n_new,) = connection.execute(
+        f"SELECT count(*) FROM items WHERE changed > ? AND {first}", (seen_change,)
+    ).fetchone()
+    (n_gone,) = connection.execute(
+        f"SELECT count(*) FROM gone WHERE changed > ? AND {first}", (seen_change,)
+    ).fetchone()
     is_behind = seen_change < (noted or 0)
     report = RepairReport(
         Path(),
@@ -155,8 +179,11 @@ def _gather(
         n_bad_rows=found.n_bad_rows,
         n_bad_pages=len(tables.bad_pages),
     )
-    report = _count_missing(connection, report, index, state)
-    return replace(report, problems=tuple(_problems(report, found, state, n_nameless, n_rowless)))
+    report = _count_missing(connection, report, index, state, incomplete)
+    problems = list(_problems(report, found, state, n_nameless, n_rowless))
+    if incomplete:
+        problems.append(f"{len(incomplete):,} items have lost some of their codes, and go on with the others")
+    return replace(report, problems=tuple(problems))
 
 
 def _problems(
@@ -332,6 +359,7 @@ _WRITERS: dict[str, _Write] = {"items": _write_items, "names": _write_names, "de
 
 def _join_names(connection: sqlite3.Connection) -> tuple[int, int]:
     """Give items their names, without what was deleted; return how many items have none, and names no item."""
+    item_row = ITEM_ROW_SQL.format("row")
     connection.execute(
         "DELETE FROM items WHERE EXISTS "
         "(SELECT 1 FROM gone WHERE gone.row = items.row AND gone.changed > items.changed)"
@@ -341,9 +369,9 @@ def _join_names(connection: sqlite3.Connection) -> tuple[int, int]:
         "INSERT OR IGNORE INTO names SELECT row, id, checksum FROM found_names "
         "WHERE row IN (SELECT row FROM items) ORDER BY row DESC"
     )
-    n_nameless = connection.execute(
-        "DELETE FROM items WHERE row >= ? AND row NOT IN (SELECT row FROM names)", (FIRST_NAMED_ROW,)
-    ).rowcount
+    nameless = f"FROM items WHERE row >= {FIRST_NAMED_ROW} AND {item_row} NOT IN (SELECT row FROM names)"
+    (n_nameless,) = connection.execute(f"SELECT count(DISTINCT {item_row}) {nameless}").fetchone()
+    connection.execute(f"DELETE {nameless}")
     (n_rowless,) = connection.execute(
         "SELECT count(*) FROM found_names WHERE row NOT IN (SELECT row FROM items) "
         "AND row NOT IN (SELECT row FROM gone)"
@@ -352,14 +380,19 @@ def _join_names(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _count_missing(
-    connection: sqlite3.Connection, report: RepairReport, index: MultiIndex | None, state: State | None
+    connection: sqlite3.Connection,
+    report: RepairReport,
+    index: MultiIndex | None,
+    state: State | None,
+    incomplete: set[int],
 ) -> RepairReport:
     """Return a report that names items of the saved index that did not come back and were not deleted since."""
     if index is None or state is None:
         return report
     here = np.fromiter((row for (row,) in connection.execute("SELECT row FROM items")), np.int64)
     gone = np.fromiter((row for (row,) in connection.execute("SELECT row FROM gone")), np.int64)
-    missing = np.setdiff1d(np.setdiff1d(index.ids(), here), gone).tolist()
+    lost = np.setdiff1d(np.setdiff1d(index.ids(), here), gone)
+    missing = [row for row in distinct(item_rows(lost)).tolist() if row not in incomplete]
     ids: list[Id] = [row for row in missing if row < FIRST_NAMED_ROW][:_MOST_TOLD]
     for row in missing:
         if len(ids) >= _MOST_TOLD:

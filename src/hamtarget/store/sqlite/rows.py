@@ -10,6 +10,7 @@ from typing import Any
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
 from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement.
@@ -35,10 +36,17 @@ def look_up(
         yield from connection.execute(statement, [*block, *extra])
 
 
-def find_rows(connection: sqlite3.Connection, ids: Iterable[Id]) -> dict[Id, int]:
-    """Return row numbers of those ids that have one; an id that is its own has it even if there is no such item."""
+def has_several(connection: sqlite3.Connection) -> bool:
+    """Return True if an item has several codes."""
+    sql = "SELECT 1 FROM names WHERE row >= ? LIMIT 1"
+    return connection.execute(sql, (FIRST_SEVERAL_ROW,)).fetchone() is not None
+
+
+def find_rows(connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
+    """Return first rows of those ids that have one; an id that is its own has it even if there is no such item."""
     found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
-    named = [id for id in ids if id not in found]
+    # With several codes, an integer has a number as well.
+    named = ids if found and has_several(connection) else [id for id in ids if id not in found]
     for row, id, checksum in look_up(connection, "SELECT row, id, checksum FROM names WHERE id IN ({})", named):
         _check_name(row, id, checksum)
         found[id] = row

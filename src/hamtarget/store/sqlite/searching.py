@@ -12,6 +12,7 @@ from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import look_up
@@ -105,18 +106,28 @@ def _passing(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, 
     """Return all rows that pass, ascending."""
     condition, parameters = where(filter)
     _take_rows(request, len(index))
-    rows = connection.execute(f"SELECT row FROM items WHERE {condition} ORDER BY row", parameters)
-    return np.fromiter((row for (row,) in rows), np.int64)
+    found = connection.execute(f"SELECT row FROM items WHERE {condition} ORDER BY row", parameters)
+    rows = np.fromiter((row for (row,) in found), np.int64)
+    if not len(rows) or rows[-1] < FIRST_SEVERAL_ROW:
+        return rows
+    return _codes_of(index.ids(), rows)
 
 
 def _passing_of(connection: sqlite3.Connection, rows: Rows, filter: Filter, request: Request) -> Rows:
     """Return those of the rows that pass, ascending."""
     condition, parameters = where(filter)
-    _take_rows(request, len(rows))
-    passing = look_up(
-        connection, f"SELECT row FROM items WHERE row IN ({{}}) AND {condition}", rows.tolist(), parameters
+    items = distinct(item_rows(rows))
+    _take_rows(request, len(items))
+    found = look_up(
+        connection, f"SELECT row FROM items WHERE row IN ({{}}) AND {condition}", items.tolist(), parameters
     )
-    return distinct(np.fromiter((row for (row,) in passing), np.int64))
+    passing = distinct(np.fromiter((row for (row,) in found), np.int64))
+    return _codes_of(rows, passing)
+
+
+def _codes_of(rows: Rows, items: Rows) -> Rows:
+    """Return those of the rows, ascending, that are codes of the items, which are known by their first rows."""
+    return rows[np.isin(item_rows(rows), items)]
 
 
 def _take_rows(request: Request, n_rows: int) -> None:

@@ -16,6 +16,7 @@ from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.cell_files import remove_other_cells, save_cells
 from hamtarget.store.sqlite.database import transaction
 from hamtarget.store.sqlite.following import build_index, replay
+from hamtarget.store.sqlite.migrations import may_have_several
 from hamtarget.store.sqlite.state import read_state, write_state
 
 # Where the header of an index file keeps the checksum of all that it says, the checksums of its sections included:
@@ -122,7 +123,13 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
         return None, not path.exists()
     if not _replays_quickly(connection, state.snapshot_sequence, len(index)):
         return None, False
-    live = LiveIndex(index, state.snapshot_sequence, has_names=_has_names(connection), is_saved=True)
+    live = LiveIndex(
+        index,
+        state.snapshot_sequence,
+        has_names=_has_names(connection),
+        has_several=may_have_several(connection),
+        is_saved=True,
+    )
     if state.sequence > state.snapshot_sequence:
         replay(live, connection, state.sequence)
     # A changed row whose number of change is damaged would have been overlooked.
@@ -132,7 +139,8 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
 
 def _from_rows(connection: sqlite3.Connection, settings: Settings, progress: Progress | None) -> LiveIndex:
     index = build_index(connection, settings, progress=progress)
-    return LiveIndex(index, read_state(connection).sequence, has_names=_has_names(connection))
+    sequence = read_state(connection).sequence
+    return LiveIndex(index, sequence, has_names=_has_names(connection), has_several=may_have_several(connection))
 
 
 def _has_names(connection: sqlite3.Connection) -> bool:

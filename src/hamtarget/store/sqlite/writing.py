@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,11 @@ import numpy as np
 from hamtarget.errors import WriteError
 from hamtarget.items import Id
 from hamtarget.store.batches import Batch
+from hamtarget.store.code_rows import expand, place_items
 from hamtarget.store.ids import byte_rows
 from hamtarget.store.live import Change, DeleteRows, PutRows
 from hamtarget.store.sqlite.database import translated
+from hamtarget.store.sqlite.migrations import mark_several
 from hamtarget.store.sqlite.rows import delete_items, find_rows, read_existing, write_items, write_names
 from hamtarget.store.sqlite.state import read_state, write_state
 
@@ -61,13 +62,13 @@ class Writing:
         batch = batch.without_repeats()
         with translated(self._file):
             self._check_open()
-            rows = self._rows(batch.ids)
+            rows = self._rows(batch)
             write_items(
                 self._connection,
                 rows,
                 byte_rows(batch.codes),
                 None if batch.embeddings is None else byte_rows(batch.embeddings),
-                batch.payloads,
+                batch.payloads_of_codes(),
                 changed=self.sequence,
             )
         self.changes.append(PutRows(np.array(rows, dtype=np.int64), batch.codes, batch.embeddings))
@@ -76,11 +77,16 @@ class Writing:
         """Delete these ids, and return how many of them were there."""
         with translated(self._file):
             self._check_open()
-            rows = read_existing(self._connection, list(find_rows(self._connection, ids).values()))
-            delete_items(self._connection, rows, changed=self.sequence)
+            return self._delete(list(find_rows(self._connection, ids).values()))
+
+    def _delete(self, item_rows: list[int]) -> int:
+        """Delete items by their first rows, and return how many of them were there."""
+        found = read_existing(self._connection, item_rows)
+        rows = list(expand(found))
+        delete_items(self._connection, rows, changed=self.sequence)
         if rows:
             self.changes.append(DeleteRows(np.array(rows, dtype=np.int64)))
-        return len(rows)
+        return len(found)
 
     def finish(self) -> None:
         """Write the new state; to be called last, before the commit.
@@ -97,12 +103,14 @@ class Writing:
         if not self._connection.in_transaction:
             raise WriteError("the transaction was undone by the failure before; nothing was changed: begin it again")
 
-    def _rows(self, ids: list[Id]) -> list[int]:
-        """Return row numbers of the ids; new ones for those that need one and have none."""
-        known = find_rows(self._connection, ids)
-        nameless = [id for id in ids if id not in known]
-        fresh = dict(zip(nameless, count(self._next_row), strict=False))
-        self._next_row += len(fresh)
-        write_names(self._connection, fresh)
-        known.update(fresh)
-        return [known[id] for id in ids]
+    def _rows(self, batch: Batch) -> list[int]:
+        """Return row numbers of the codes; new ones for items that need some, and have none or another number."""
+        known = find_rows(self._connection, batch.ids)
+        placed = place_items(batch.ids, batch.all_counts, known, self._next_row)
+        if placed.left:
+            self._delete(placed.left)
+        if batch.counts is not None:
+            mark_several(self._connection)
+        write_names(self._connection, placed.names)
+        self._next_row = placed.next_row
+        return placed.rows if batch.counts is None else list(expand(placed.rows))

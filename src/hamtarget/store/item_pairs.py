@@ -1,0 +1,81 @@
+"""Pairs and groups of codes as pairs and groups of items: codes of one item are not duplicates of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.search.pairs import Pairs
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
+
+Rows = NDArray[np.int64]
+
+
+def pairs_of_items(blocks: Iterable[Pairs]) -> Iterator[Pairs]:
+    """Yield pairs of first rows of items, each once, at the smallest distance of their codes.
+
+    Args:
+        blocks: pairs of codes, ascending by `a`; the codes of an item follow each other.
+    """
+    held: Pairs | None = None
+    for pairs in blocks:
+        if not len(pairs.b) or pairs.b.max() < FIRST_SEVERAL_ROW:
+            # Rows of items with one code come before all others: nothing is held yet.
+            yield pairs
+            continue
+        here = Pairs(item_rows(pairs.a), item_rows(pairs.b), pairs.distances)
+        apart = here.a != here.b
+        here = Pairs(*(column[apart] for column in here))
+        if held is not None:
+            here = Pairs(
+                np.concatenate((held.a, here.a)),
+                np.concatenate((held.b, here.b)),
+                np.concatenate((held.distances, here.distances)),
+            )
+        if not len(here.a):
+            continue
+        # The item that comes last may have pairs in the next block.
+        is_last = here.a == here.a[-1]
+        held = _nearest_of_each(Pairs(*(column[is_last] for column in here)))
+        yield _nearest_of_each(Pairs(*(column[~is_last] for column in here)))
+    if held is not None:
+        yield held
+
+
+def _nearest_of_each(pairs: Pairs) -> Pairs:
+    """Return each pair once, by `a` and then `b`, at its smallest distance."""
+    order = np.lexsort((pairs.distances, pairs.b, pairs.a))
+    a, b = pairs.a[order], pairs.b[order]
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    return Pairs(a[is_first], b[is_first], pairs.distances[order][is_first])
+
+
+def groups_of_items(groups: list[Rows]) -> list[Rows]:
+    """Return groups of first rows of items, by groups of codes: those that share an item are one.
+
+    Groups of one item are left out; the others are in the order of their first row.
+    """
+    if all(not len(group) or group.max() < FIRST_SEVERAL_ROW for group in groups):
+        return groups
+    group_of: dict[int, int] = {}
+    parent = list(range(len(groups)))
+
+    def root(group: int) -> int:
+        while parent[group] != group:
+            parent[group] = parent[parent[group]]
+            group = parent[group]
+        return group
+
+    for number, group in enumerate(groups):
+        for row in item_rows(group).tolist():
+            other = group_of.setdefault(row, number)
+            parent[root(number)] = root(other)
+    joined: dict[int, list[int]] = {}
+    for row in sorted(group_of):
+        joined.setdefault(root(group_of[row]), []).append(row)
+    return sorted(
+        (np.array(rows, dtype=np.int64) for rows in joined.values() if len(rows) > 1), key=lambda rows: int(rows[0])
+    )
