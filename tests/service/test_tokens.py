@@ -78,6 +78,7 @@ def test_roles_allow_what_they_say(tmp_path, path):
         ("POST", "/v1/nearest", SEARCH),
         ("POST", "/v1/probe", SEARCH),
         ("POST", "/v1/search/batch", {"codes": ["00" * 8]}),
+        ("POST", "/v1/match", {"codes": ["00" * 8]}),
         ("GET", "/v1/items/kept", None),
         ("GET", "/v1/stats", None),
         ("GET", "/openapi.json", None),

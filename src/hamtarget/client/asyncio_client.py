@@ -19,6 +19,8 @@ from hamtarget.client.messages import (
     get_call,
     hits_call,
     many_queries,
+    match_call,
+    match_query,
     one_query,
     picture_call,
     put_call,
@@ -26,7 +28,7 @@ from hamtarget.client.messages import (
     ready_call,
     stats_call,
 )
-from hamtarget.client.results import ServedBatch, ServedHits
+from hamtarget.client.results import ServedBatch, ServedHits, ServedMatch
 from hamtarget.client.service_address import read_address
 from hamtarget.client.streams import Streams
 from hamtarget.client.trying import Patience, Tries
@@ -127,6 +129,23 @@ class AsyncClient:
         return await self._do(
             batch_call("/v1/search/batch", {**asked, "radius": radius, "limit": limit, **ranking(filter, rerank)})
         )
+
+    async def match(
+        self,
+        inputs: Iterable[Query] | None = None,
+        radius: int | None = None,
+        *,
+        codes: Iterable[Code] | None = None,
+        id: Id | None = None,
+        at_least: int = 1,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        payload: bool = True,
+    ) -> tuple[ServedMatch, ...]:
+        """Find the items that match a query of several codes; see `Client.match`."""
+        asked = {**match_query(inputs, codes, id), "radius": radius, "at_least": at_least, "limit": limit}
+        wanted = {"filter": ranking(filter, None)["filter"], "payload": payload}
+        return await self._do(match_call({**asked, **wanted}))
 
     async def nearest(
         self,

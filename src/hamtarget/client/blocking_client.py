@@ -20,6 +20,8 @@ from hamtarget.client.messages import (
     get_call,
     hits_call,
     many_queries,
+    match_call,
+    match_query,
     one_query,
     picture_call,
     put_call,
@@ -27,7 +29,7 @@ from hamtarget.client.messages import (
     ready_call,
     stats_call,
 )
-from hamtarget.client.results import ServedBatch, ServedHits
+from hamtarget.client.results import ServedBatch, ServedHits, ServedMatch
 from hamtarget.client.service_address import read_address
 from hamtarget.client.trying import Patience, Tries
 from hamtarget.errors import ServiceError
@@ -150,6 +152,40 @@ class Client:
         return self._do(
             batch_call("/v1/search/batch", {**asked, "radius": radius, "limit": limit, **ranking(filter, rerank)})
         )
+
+    def match(
+        self,
+        inputs: Iterable[Query] | None = None,
+        radius: int | None = None,
+        *,
+        codes: Iterable[Code] | None = None,
+        id: Id | None = None,
+        at_least: int = 1,
+        limit: int | None = None,
+        filter: Filter | None = None,
+        payload: bool = True,
+    ) -> tuple[ServedMatch, ...]:
+        """Find the items that match a query of several codes, such as the frames of a video: k of n of its codes.
+
+        A code of the query is matched by an item if at least one code of the item lies within `radius` bits of it. k
+        counts these codes of the query, and n is how many it has: an item is found if k is `at_least` or more.
+
+        Args:
+            inputs: 1 to 64 images (paths of files, or their bytes), texts or vectors, all of one query; or else
+            codes: 1 to 64 codes, each as in `search`; or else
+            id: an item of the store, whose codes are those of the query.
+            radius: the store's own by default.
+            at_least: fewest codes of the query that an item must match.
+            limit: most items; the service's default, 50.
+            filter: as in `search`.
+            payload: True if matches come with their payloads.
+
+        Raises:
+            As `search`.
+        """
+        asked = {**match_query(inputs, codes, id), "radius": radius, "at_least": at_least, "limit": limit}
+        wanted = {"filter": ranking(filter, None)["filter"], "payload": payload}
+        return self._do(match_call({**asked, **wanted}))
 
     def nearest(
         self,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hamtarget.client.results import ServedBatch, ServedCost, ServedHit, ServedHits
+from hamtarget.client.results import ServedBatch, ServedCost, ServedHit, ServedHits, ServedMatch
 from hamtarget.errors import DtypeError, InputError
 from hamtarget.filters import Range
-from hamtarget.items import Id, Item
+from hamtarget.items import CodePair, Id, Item
 
 Filter = Mapping[str, Any]
 Code = bytes | str | Iterable[int]
@@ -51,6 +51,11 @@ def hits_call(path: str, asked: Mapping[str, Any]) -> Call[ServedHits]:
 def batch_call(path: str, asked: Mapping[str, Any]) -> Call[ServedBatch]:
     """Return the request for the hits of many queries."""
     return Call("POST", path, _json(_without_none(asked)), _read_batch)
+
+
+def match_call(asked: Mapping[str, Any]) -> Call[tuple[ServedMatch, ...]]:
+    """Return the request for the items that several codes of one query match."""
+    return Call("POST", "/v1/match", _json(_without_none(asked)), _read_matches)
 
 
 def put_call(items: Iterable[Item]) -> Call[int] | None:
@@ -130,6 +135,17 @@ def many_queries(
     }
 
 
+def match_query(inputs: Iterable[Query] | None, codes: Iterable[Code] | None, id: Id | None) -> dict[str, Any]:
+    """Return the fields of the query of a match."""
+    if sum(each is not None for each in (inputs, codes, id)) != 1:
+        raise InputError("give one of inputs, codes and id")
+    return {
+        **({} if inputs is None else _inputs(inputs)),
+        "codes": None if codes is None else [_bytes_of(code).hex() for code in codes],
+        "id": id,
+    }
+
+
 def ranking(filter: Filter | None, rerank: int | None) -> dict[str, Any]:
     """Return the fields that every search has."""
     if filter is not None:
@@ -143,15 +159,20 @@ def ranking(filter: Filter | None, rerank: int | None) -> dict[str, Any]:
 def _item(item: Item) -> dict[str, Any]:
     if not isinstance(item, Item):
         raise DtypeError(f"put got a {type(item).__name__}; expected hamtarget.items.Item(id, ...)")
-    if (item.input is None) == (item.code is None):
-        raise InputError(f"item {item.id!r} needs either an input or a code, one of them")
+    if sum(given is not None for given in (item.input, item.code, item.inputs, item.codes)) != 1:
+        raise InputError(f"item {item.id!r} needs either an input or a code, or several: inputs or codes")
     code: Any = item.code
+    codes: Any = item.codes
     embedding: Any = item.embedding
+    embeddings: Any = item.embeddings
     return {
         "id": item.id,
         **({} if item.input is None else _input(item.input)),
+        **({} if item.inputs is None else _inputs(item.inputs)),
         "code": None if code is None else _bytes_of(code).hex(),
+        "codes": None if codes is None else [_bytes_of(each).hex() for each in codes],
         "embedding": _numbers(embedding),
+        "embeddings": _rows(embeddings),
         "payload": None if item.payload is None else dict(item.payload),
     }
 
@@ -165,6 +186,18 @@ def _input(given: Query) -> dict[str, Any]:
     if isinstance(given, str | os.PathLike):
         return {"image": base64.b64encode(Path(given).read_bytes()).decode("ascii")}
     return {"vector": _numbers(given)}
+
+
+def _inputs(given: Iterable[Query]) -> dict[str, Any]:
+    """Return the field of several inputs of one kind: images, texts or vectors."""
+    if isinstance(given, str | bytes | os.PathLike):
+        raise InputError(f"inputs are one {type(given).__name__}; expected a list of them")
+    fields = [_input(each) for each in given]
+    kinds = {kind for field in fields for kind in field}
+    if len(kinds) != 1:
+        raise InputError(f"inputs are {', '.join(sorted(kinds)) or 'none'}; expected some, all of one kind")
+    (kind,) = kinds
+    return {f"{kind}s": [field[kind] for field in fields]}
 
 
 def _is_file(name: str) -> bool:
@@ -202,6 +235,7 @@ def _read_hits(answer: bytes) -> ServedHits:
             hit.get("embedding_distance"),
             bytes.fromhex(hit["code"]) if "code" in hit else None,
             hit.get("payload"),
+            tuple(map(bytes.fromhex, hit["codes"])) if "codes" in hit else None,
         )
         for hit in found["hits"]
     )
@@ -210,6 +244,17 @@ def _read_hits(answer: bytes) -> ServedHits:
     hits.code, hits.truncated = bytes.fromhex(found["code"]), found["truncated"]
     hits.encode_ms, hits.index_ms = took["encode_ms"], took["index_ms"]
     return hits
+
+
+def _read_matches(answer: bytes) -> tuple[ServedMatch, ...]:
+    matches = []
+    for found in json.loads(answer)["matches"]:
+        payload = found.pop("payload", None)
+        pairs = tuple(CodePair(*pair) for pair in found.pop("pairs"))
+        match = ServedMatch(**found, pairs=pairs)
+        match.payload = payload
+        matches.append(match)
+    return tuple(matches)
 
 
 def _read_batch(answer: bytes) -> ServedBatch:
@@ -228,6 +273,9 @@ def _read_batch(answer: bytes) -> ServedBatch:
 
 def _read_item(answer: bytes) -> Item:
     found = json.loads(answer)
+    if "codes" in found:
+        codes: Any = list(map(bytes.fromhex, found["codes"]))
+        return Item(found["id"], codes=codes, embeddings=found["embeddings"], payload=found["payload"])
     return Item(found["id"], code=bytes.fromhex(found["code"]), embedding=found["embedding"], payload=found["payload"])
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hamtarget.items import Id
+from hamtarget.items import Id, Match
 
 
 class ServedHit(NamedTuple):
-    """An item that was found; `code` and `payload` are None unless they were asked for."""
+    """An item that was found; `code` and `payload` are None unless they were asked for.
+
+    An item with several codes has them in `codes`, and none in `code`.
+    """
 
     id: Id
     distance: int
@@ -19,6 +22,7 @@ class ServedHit(NamedTuple):
     """Distance of the embeddings, where hits were re-ranked by it."""
     code: bytes | None = None
     payload: dict[str, Any] | None = None
+    codes: tuple[bytes, ...] | None = None
 
 
 class ServedCost(NamedTuple):
@@ -45,6 +49,16 @@ class ServedHits(tuple[ServedHit, ...]):
     truncated: bool = False
     encode_ms: float = 0.0
     index_ms: float = 0.0
+
+
+class ServedMatch(Match):
+    """An item that was matched by codes of a query.
+
+    Attributes:
+        payload: None unless it was asked for.
+    """
+
+    payload: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

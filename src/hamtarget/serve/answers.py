@@ -13,7 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
-from hamtarget.serve.lanes.work import Found, payload_json
+from hamtarget.serve.lanes.match_work import Matched
+from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
+from hamtarget.serve.match_messages import MatchRequest
 from hamtarget.serve.problems import Problem
 
 _JSON = "application/json"
@@ -65,6 +67,23 @@ def search_body(asked: messages.OneQuery, found: Found) -> bytes:
     ).encode()
 
 
+def match_body(asked: MatchRequest, matched: Matched) -> bytes:
+    """Return the answer to a match."""
+    written = []
+    for place, match in enumerate(matched.matches):
+        text = _json(match._asdict())
+        if asked.payload:
+            shown = matched.shown[place]
+            text = f'{text[:-1]},"payload":{"null" if shown is None else shown.payload}}}'
+        written.append(text)
+    head = {"codes": [code.tobytes().hex() for code in matched.queries.codes], "radius": matched.radius}
+    is_truncated = len(matched.matches) == asked.limit
+    return (
+        f'{_json(head)[:-1]},"matches":[{",".join(written)}],"truncated":{"true" if is_truncated else "false"},'
+        f'"took":{_took_ms(matched.queries.ms, matched.ms)}}}'
+    ).encode()
+
+
 def batch_body(found: Found, *, packed: bool) -> bytes:
     """Return the answer to a search for many queries.
 
@@ -87,8 +106,12 @@ def batch_body(found: Found, *, packed: bool) -> bytes:
 
 def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
     """Return the answer to a request for an item."""
-    embedding = None if item.embedding is None else np.asarray(item.embedding).tolist()
-    head = _json({"id": id, "code": np.asarray(item.code, dtype=np.uint8).tobytes().hex(), "embedding": embedding})
+    content: dict[str, Any] = {"id": id}
+    if item.codes is None:
+        content["code"], content["embedding"] = hex_codes(item)[0], _numbers(item.embedding)
+    else:
+        content["codes"], content["embeddings"] = hex_codes(item), _numbers(item.embeddings)
+    head = _json(content)
     return b'%s,"payload":%s,"has_image":%s}' % (
         head[:-1].encode(),
         payload_json(item).encode(),
@@ -108,15 +131,23 @@ def _hits(asked: messages.OneQuery, found: Found) -> list[str]:
             text += f',"embedding_distance":{_json(close[place])}'
         shown = found.shown[place] if found.shown else None
         if asked.codes and shown is not None:
-            text += f',"code":"{shown.code}"'
+            text += f',"code":"{shown.codes[0]}"' if len(shown.codes) == 1 else f',"codes":{_json(shown.codes)}'
         if asked.payload:
             text += f',"payload":{"null" if shown is None else shown.payload}'
         written.append(text + "}")
     return written
 
 
+def _numbers(array: Any) -> list[Any] | None:
+    return None if array is None else np.asarray(array).tolist()
+
+
 def _took(found: Found) -> str:
-    return f'{{"encode_ms":{round(found.job.queries.ms, _DECIMALS)},"index_ms":{round(found.ms, _DECIMALS)}}}'
+    return _took_ms(found.job.queries.ms, found.ms)
+
+
+def _took_ms(encode_ms: float, index_ms: float) -> str:
+    return f'{{"encode_ms":{round(encode_ms, _DECIMALS)},"index_ms":{round(index_ms, _DECIMALS)}}}'
 
 
 def _or_null(value: int | list[float] | None) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from hamtarget.filters import Filter, Range
+from hamtarget.items import MAX_CODES
 
 MAX_ID_CHARACTERS = 1024
 MAX_VECTOR = 65_536
@@ -73,6 +74,20 @@ PayloadFilter = Annotated[
 ]
 
 
+def library_filter(filter: dict[str, Any] | None) -> Filter | None:
+    """Return a filter as the library takes it.
+
+    Raises:
+        InputError: the bounds of a range do not go together.
+    """
+    if not filter:
+        return None
+    return {
+        field: Range(wanted.min, wanted.max) if isinstance(wanted, Bounds) else wanted
+        for field, wanted in filter.items()
+    }
+
+
 Kind = Literal["search", "nearest", "probe"]
 
 
@@ -93,12 +108,7 @@ class _Search(Message):
         Raises:
             InputError: the bounds of a range do not go together.
         """
-        if not self.filter:
-            return None
-        return {
-            field: Range(wanted.min, wanted.max) if isinstance(wanted, Bounds) else wanted
-            for field, wanted in self.filter.items()
-        }
+        return library_filter(self.filter)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -309,7 +319,10 @@ AnySearch = OneQuery | ManyQueries
 
 
 class ItemIn(Message):
-    """An item to keep: an id, one of `code`, `vector`, `image` and `text`, and perhaps an embedding and a payload."""
+    """An item to keep: an id, one of `code`, `vector`, `image` and `text`, and perhaps an embedding and a payload.
+
+    An item with several codes has a list in their place: one of `codes`, `vectors`, `images` and `texts`.
+    """
 
     id: ItemId
     code: HexCode | None = None
@@ -318,6 +331,13 @@ class ItemIn(Message):
     text: Text | None = None
     embedding: Vector | None = None
     payload: dict[str, Any] | None = None
+    codes: list[HexCode] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
+    vectors: list[Vector] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
+    images: list[Base64] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
+    texts: list[Text] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
+    embeddings: list[Vector] | None = Field(
+        None, fail_fast=True, min_length=1, max_length=MAX_CODES, description="One for each of several codes."
+    )
 
 
 class PutRequest(Message):
@@ -335,6 +355,7 @@ class HitOut(BaseModel):
     distance: int = Field(description="Hamming distance to the query.")
     embedding_distance: float | None = None
     code: str | None = None
+    codes: list[str] | None = Field(None, description="In place of `code`, for an item with several.")
     payload: dict[str, Any] | None = None
 
 
@@ -410,8 +431,10 @@ class ItemOut(BaseModel):
     """An item as it is kept."""
 
     id: int | str
-    code: str
+    code: str | None = Field(None, description="Absent for an item with several codes.")
+    codes: list[str] | None = Field(None, description="In place of `code`, for an item with several.")
     embedding: list[float] | None = None
+    embeddings: list[list[float]] | None = Field(None, description="One for each of several codes.")
     payload: dict[str, Any] | None = None
     has_image: bool
 
@@ -421,6 +444,7 @@ class StatsAnswer(BaseModel):
 
     version: str
     items: int
+    codes: int = Field(description="More than items, if some of these have several.")
     n_bits: int
     radius: int
     substrings: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -22,6 +22,7 @@ from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.cost_book import Slices
+from hamtarget.serve.lanes.match_work import Matched, match_slowly
 from hamtarget.serve.lanes.memory import MemoryAccount
 from hamtarget.serve.lanes.work import (
     DeleteJob,
@@ -40,8 +41,10 @@ from hamtarget.serve.lanes.work import (
     part_of,
     total,
 )
+from hamtarget.serve.match_messages import MatchRequest
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, busy, not_found, too_much
+from hamtarget.serve.puts import PreparedItems, n_codes_of, prepare_items
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
 from hamtarget.store.probe_defaults import probing_defaults
@@ -184,6 +187,33 @@ class Service:
         queries = await self._queries(asked, asker)
         return await self._find(SearchJob(asked, queries, asked.cost_key), asker)
 
+    async def match(self, asked: MatchRequest, asker: Asker) -> Matched:
+        """Match several codes of one query, in the slow lane, and return items with their payloads."""
+        if asked.limit > min(self.settings.max_hits, self.settings.max_items if asked.payload else asked.limit):
+            raise _refused(f"limit is {asked.limit:,}; ask for fewer matches, or without payloads")
+        queries = await self._match_queries(asked, asker)
+        matched: Matched = await self._slowly(asker, partial(match_slowly, self.work, asked, queries, asker.limits))
+        asker.facts.hits += len(matched.matches)
+        return matched
+
+    async def _match_queries(self, asked: MatchRequest, asker: Asker) -> Encoded:
+        """Return the codes of the query of a match."""
+        given = (asked.codes, asked.vectors, asked.images, asked.texts, asked.id)
+        if sum(each is not None for each in given) != 1:
+            raise _refused("give one of codes, vectors, images, texts and id")
+        if asked.codes is not None:
+            return Encoded(self._codes(asked.codes))
+        if asked.id is not None:
+            item = await self.item(asked.id, asker)
+            return Encoded(np.asarray([item.code] if item.codes is None else item.codes, dtype=np.uint8))
+        if asked.images is not None:
+            # An image takes long to decode: each is a job, so that others can come between.
+            jobs = (EncodeJob([image], asker.holding) for image in asked.images)
+            return join_encoded(
+                await asyncio.gather(*(self._encoding.submit(job, client=asker.client) for job in jobs))
+            )
+        return await self._encoded(asked.vectors or asked.texts or [], asker)
+
     async def written(self, asker: Asker, write: Callable[[], bytes], n_hits: int) -> bytes:
         """Return an answer that `write` writes: here if it is small, else in the slow lane."""
         is_small = n_hits <= _MANY_HITS and asker.holding.held <= _MUCH_MEMORY
@@ -196,15 +226,18 @@ class Service:
         self._check_writable()
         if len(items) > self.settings.max_items:
             raise _refused(f"there are {len(items):,} items; send at most {self.settings.max_items:,} at a time")
-        is_large = len(items) > _MANY_ROWS or any(item.embedding is not None for item in items)
-        prepare = partial(self._prepared, items)
-        job, inputs = await self._slowly(asker, prepare) if is_large else prepare()
-        for start in range(0, len(inputs), _ENCODED_ROWS):
-            places = list(inputs)[start : start + _ENCODED_ROWS]
+        n_codes = n_codes_of(items)
+        if n_codes > self.settings.max_items:
+            raise _refused(f"there are {n_codes:,} codes; send at most {self.settings.max_items:,} at a time")
+        is_large = n_codes > _MANY_ROWS or any((item.embedding or item.embeddings) is not None for item in items)
+        prepare = partial(prepare_items, items, self.store.n_bits, self._codes, self._embedding)
+        job = await self._slowly(asker, prepare) if is_large else prepare()
+        for start in range(0, len(job.inputs), _ENCODED_ROWS):
+            places = list(job.inputs)[start : start + _ENCODED_ROWS]
             # An image takes long to decode: each is a job, so that others can come between.
             made = await asyncio.gather(
                 *(
-                    self._encoding.submit(EncodeJob([inputs[place]], asker.holding), client=asker.client)
+                    self._encoding.submit(EncodeJob([job.inputs[place]], asker.holding), client=asker.client)
                     for place in places
                 )
             )
@@ -212,9 +245,9 @@ class Service:
                 job.codes[place] = encoded.codes[0]
                 if job.embeddings[place] is None and encoded.embeddings is not None:
                     job.embeddings[place] = encoded.embeddings[0]
-        rows = self._rows_of_embeddings(job.embeddings)
-        put = PutJob(job.ids, job.codes, rows, job.payloads)
-        return await self._writing.submit(put, rows=len(items), client=asker.client)
+        rows = self._rows_of_embeddings(job)
+        put = PutJob(job.ids, job.codes, rows, job.payloads, job.counts if len(job.codes) > len(items) else None)
+        return await self._writing.submit(put, rows=len(job.codes), client=asker.client)
 
     async def delete(self, id: Id, asker: Asker) -> None:
         """Delete an item; it is gone from the disk, too, on return."""
@@ -290,31 +323,15 @@ class Service:
         except LimitError as error:
             raise _limited(error, self.settings) from None
 
-    def _prepared(self, items: list[messages.ItemIn]) -> tuple[_Prepared, dict[int, Input]]:
-        """Return items as arrays, and the inputs, by their places, whose codes are still to be made."""
-        codes = np.empty((len(items), self.store.n_bits // 8), dtype=np.uint8)
-        embeddings: list[Any] = [None] * len(items)
-        inputs: dict[int, Input] = {}
-        for place, item in enumerate(items):
-            if sum(each is not None for each in (item.code, item.vector, item.image, item.text)) != 1:
-                raise _refused(f"item {place}: give one of code, vector, image and text")
-            if item.embedding is not None:
-                embeddings[place] = self._embedding(item.embedding)
-            if item.code is not None:
-                codes[place] = self._codes([item.code])[0]
-            else:
-                inputs[place] = _input_of(item)
-        ids, payloads = [item.id for item in items], [item.payload for item in items]
-        return _Prepared(ids, codes, embeddings, payloads), inputs
-
-    def _rows_of_embeddings(self, embeddings: list[Any]) -> NDArray[Any] | None:
+    def _rows_of_embeddings(self, job: PreparedItems) -> NDArray[Any] | None:
         kind = self.store.embeddings
         if kind is None:
             return None
-        missing = next((place for place, each in enumerate(embeddings) if each is None), None)
+        missing = next((place for place, each in enumerate(job.embeddings) if each is None), None)
         if missing is not None:
-            raise _refused(f"item {missing} has no embedding; this store keeps {kind.n_dims} numbers for each item")
-        return np.stack(embeddings)
+            item = int(np.searchsorted(np.cumsum(job.counts), missing, side="right"))
+            raise _refused(f"item {item} has no embedding; this store keeps {kind.n_dims} numbers for each code")
+        return np.stack(job.embeddings)
 
     async def _open_bounds(self, asked: messages.AnySearch) -> dict[str, int]:
         """Return the store's radius and budget as far as a request leaves them open."""
@@ -340,6 +357,8 @@ class Service:
             return Encoded(self._codes([asked.code]), embeddings=embedding)
         if asked.id is not None:
             item = await self.item(asked.id, asker)
+            if item.codes is not None:
+                raise _refused(f"this item has {len(np.asarray(item.codes))} codes; search by one code, or /v1/match")
             if embedding is None and item.embedding is not None:
                 embedding = np.asarray(item.embedding)[None]
             return Encoded(np.asarray(item.code, dtype=np.uint8)[None], embeddings=embedding)
@@ -441,16 +460,6 @@ class Service:
             raise Problem(403, "read_only", "this service takes no changes; it was not started with --writable")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """Items as arrays; codes and embeddings that an encoder makes are still missing."""
-
-    ids: list[Id]
-    codes: Codes
-    embeddings: list[Any]
-    payloads: list[dict[str, Any] | None]
-
-
 def _call_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     answers: list[Any] = []
     for job in jobs:
@@ -479,7 +488,7 @@ def _refused(message: str) -> Problem:
     return Problem(422, "input", message)
 
 
-def _input_of(given: messages.OneQuery | messages.ItemIn) -> Input:
+def _input_of(given: messages.OneQuery) -> Input:
     """Return what the encoder is to take: the image, text or vector."""
     if given.image is not None:
         return given.image

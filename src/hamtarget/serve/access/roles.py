@@ -20,6 +20,7 @@ _ROLES: dict[tuple[str, str], Role] = {
     ("POST", "/v1/search"): "read",
     ("POST", "/v1/nearest"): "read",
     ("POST", "/v1/probe"): "read",
+    ("POST", "/v1/match"): "read",
     ("POST", "/v1/search/batch"): "read",
     ("POST", "/v1/nearest/batch"): "read",
     ("POST", "/v1/probe/batch"): "read",

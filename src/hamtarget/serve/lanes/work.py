@@ -115,9 +115,9 @@ class SearchJob:
 
 
 class Shown(NamedTuple):
-    """An item that was found, as it is shown: its code as hexadecimal digits, and its payload as JSON."""
+    """An item that was found, as it is shown: its codes as hexadecimal digits, and its payload as JSON."""
 
-    code: str
+    codes: list[str]
     payload: str
 
 
@@ -144,12 +144,22 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PutJob:
-    """Items of one request, as `Store.put_rows` takes them."""
+    """Items of one request, as `Store.put_rows` takes them; and how many codes each has, where some have several."""
 
     ids: list[Id]
     codes: Codes
     embeddings: NDArray[Any] | None
     payloads: list[dict[str, Any] | None]
+    counts: list[int] | None = None
+
+    def items(self) -> Iterator[Item]:
+        """Yield the items, as `Store.put` takes them."""
+        start = 0
+        for id, n_codes, payload in zip(self.ids, self.counts or [1] * len(self.ids), self.payloads, strict=True):
+            here = slice(start, start + n_codes)
+            embeddings = None if self.embeddings is None else self.embeddings[here]
+            yield Item(id, codes=self.codes[here], embeddings=embeddings, payload=payload)
+            start += n_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +196,7 @@ class Work:
         is_folder = isinstance(store.path, Path)
         self.quick_seconds = QUICK_SECONDS * (1 if is_folder else _DATABASE_FACTOR)
         # A core is left to the event loop and to quick searches.
-        self._slow_threads = min(settings.threads, max(1, n_cores() - 1))
+        self.slow_threads = min(settings.threads, max(1, n_cores() - 1))
 
     def open_encoder(self) -> None:
         """Open the encoder, so that the first request need not wait for it; see what the store can do."""
@@ -303,7 +313,7 @@ class Work:
         """
         if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
             raise InputError(_NO_EMBEDDING)
-        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits, self._slow_threads)
+        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits, self.slow_threads)
         return self._found(job, hits, ms)
 
     def show_slowly(self, found: Found, limits: Limits) -> Found:
@@ -312,7 +322,7 @@ class Work:
         Raises:
             LimitError: they are larger than an answer may be, or it took too long.
         """
-        pieces = self._shown_in_pieces(found.hits.ids.tolist(), limits)
+        pieces = self.shown_in_pieces(found.hits.ids.tolist(), limits)
         return replace(found, shown=[shown for piece in pieces for shown in piece])
 
     def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:
@@ -509,7 +519,7 @@ class Work:
         if self._tuning.acquire(blocking=False):
             try:
                 with contextlib.suppress(HamtargetError):
-                    self.store.tune(threads=self._slow_threads)
+                    self.store.tune(threads=self.slow_threads)
             finally:
                 self._tuning.release()
 
@@ -535,7 +545,7 @@ class Work:
             if isinstance(answer, Found):
                 answers[place] = replace(answer, shown=[_shown(item) for item in items])
 
-    def _shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
+    def shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
         """Yield what is told of items, few at a time; a single item may be as large as the limits allow."""
         limits.check()
         if len(ids) == 1:
@@ -553,12 +563,14 @@ class Work:
             yield shown
             return
         middle = len(ids) // 2
-        yield from self._shown_in_pieces(ids[:middle], limits)
-        yield from self._shown_in_pieces(ids[middle:], limits)
+        yield from self.shown_in_pieces(ids[:middle], limits)
+        yield from self.shown_in_pieces(ids[middle:], limits)
 
     def _write_one(self, job: PutJob | DeleteJob) -> int:
         if isinstance(job, DeleteJob):
             return self.store.delete([job.id])
+        if job.counts is not None:
+            return self.store.put(job.items())
         self.store.put_rows(job.ids, codes=job.codes, embeddings=job.embeddings, payloads=job.payloads)
         return len(job.ids)
 
@@ -623,7 +635,13 @@ class _Names:
 def _shown(item: Item | None) -> Shown | None:
     if item is None:
         return None
-    return Shown(np.asarray(item.code, dtype=np.uint8).tobytes().hex(), payload_json(item))
+    return Shown(hex_codes(item), payload_json(item))
+
+
+def hex_codes(item: Item) -> list[str]:
+    """Return the code or the codes of an item as hexadecimal digits."""
+    codes = [item.code] if item.codes is None else np.asarray(item.codes)
+    return [np.asarray(code, dtype=np.uint8).tobytes().hex() for code in codes]
 
 
 def payload_json(item: Item) -> str:

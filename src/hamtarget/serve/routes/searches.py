@@ -9,14 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hamtarget.serve import messages
-from hamtarget.serve.answers import AnswerBody, batch_body, search_body
+from hamtarget.serve.answers import AnswerBody, batch_body, match_body, search_body
 from hamtarget.serve.bodies import read_json, read_query
+from hamtarget.serve.match_messages import MatchAnswer, MatchRequest
 from hamtarget.serve.openapi import ERRORS, json_body, query_body
 from hamtarget.serve.service import Service
 
 
 def search_routes(service: Service) -> APIRouter:
-    """Return the routes of /v1/search, /v1/nearest and /v1/probe."""
+    """Return the routes of /v1/search, /v1/nearest, /v1/probe and /v1/match."""
     router = APIRouter(prefix="/v1", tags=["search"], responses=ERRORS)
 
     @router.post("/search", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.SearchRequest))
@@ -33,6 +34,15 @@ def search_routes(service: Service) -> APIRouter:
     async def probe(request: Request) -> Response:
         """Find items near a vector, image or stored item approximately: read `budget` rows, the likeliest first."""
         return await _one(service, request, messages.ProbeRequest)
+
+    @router.post("/match", response_model=MatchAnswer, openapi_extra=json_body(MatchRequest))
+    async def match(request: Request) -> Response:
+        """Find the items that match several codes of one query, such as frames of a video: k of n of its codes."""
+        asker = service.asker(request)
+        asked = await read_json(request, MatchRequest, asker)
+        matched = await service.match(asked, asker)
+        n_pairs = sum(len(match.pairs) for match in matched.matches)
+        return AnswerBody(await service.written(asker, partial(match_body, asked, matched), n_pairs))
 
     @router.post(
         "/search/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchSearchRequest)

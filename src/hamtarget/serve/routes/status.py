@@ -67,6 +67,7 @@ def _stats(service: Service) -> dict[str, Any]:
     return {
         "version": hamtarget.__version__,
         "items": facts.items,
+        "codes": facts.codes,
         "n_bits": facts.n_bits,
         "radius": facts.radius,
         "substrings": store.substrings,
