@@ -75,6 +75,14 @@ def add(
             min=5, metavar="N", help="Add texts of more than N words in chunks of N words, as ID#1, ID#2, and so on."
         ),
     ] = None,
+    several: Annotated[
+        bool,
+        typer.Option(
+            "--several",
+            help="Pictures of one folder, or lines with one id that follow each other, are one item with up to 64 "
+            "codes, which `hamtarget match` finds.",
+        ),
+    ] = False,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before every id.")] = "",
     key: Key = None,
     batch: Annotated[
@@ -121,8 +129,9 @@ def add(
             batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
             # A sentence model reads some hundred texts a second.
             batch = _IMAGES_AT_ONCE if hasattr(used, "max_tokens") else batch
+        put = _put_several if several else _put_all
         try:
-            _put_all(opened, records, counts, replaces=replace_existing, prefix=prefix, batch=batch, workers=workers)
+            put(opened, records, counts, replaces=replace_existing, prefix=prefix, batch=batch, workers=workers)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(
                 f"interrupted; {counts.stored:,} are stored, {len(opened):,} in all: the same command goes on"
@@ -197,6 +206,29 @@ def _put_all(
             counts.stored += len(encoded.records)
             counts.skipped += len(some) - len(named)
             done += len(some)
+            tell(done, records.total)
+
+
+def _put_several(
+    store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
+) -> None:
+    from hamtarget.cli.inputs.several import groups_of, put_group_batches
+
+    groups = groups_of(records.records)
+    done = 0
+    with progress_on_stderr("Adding") as tell:
+        for n_records, stored, skipped in put_group_batches(
+            store,
+            groups,
+            replaces=replaces,
+            prefix=prefix,
+            batch=batch,
+            workers=workers,
+            leave_out=counts.leave_out,
+        ):
+            counts.stored += stored
+            counts.skipped += skipped
+            done += n_records
             tell(done, records.total)
 
 

@@ -16,6 +16,7 @@ from hamtarget.cli import (
     encode,
     evaluate,
     info,
+    match,
     plan,
     repair,
     restore,
@@ -65,6 +66,11 @@ app.command(
     short_help="Find the items of a store near an image, vector, text or item.",
     epilog="Example: hamtarget search store photo.jpg --nearest 5",
 )(search.search)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="Find the items that match several codes, as frames of a video.",
+    epilog="Example: hamtarget match store clip --at-least 3",
+)(match.match)
 app.command(
     rich_help_panel=_SEARCH,
     short_help="Find copies among pictures or texts, or duplicates in a store.",

@@ -6,18 +6,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hamtarget.cli.inputs.records import (
-    STDIN,
-    Record,
-    is_readable_text_file,
-    open_records,
-    open_text_records,
-    parse_line,
-)
+from hamtarget.cli.inputs.queries import TextColumns, parse_filter, query_batches
+from hamtarget.cli.inputs.records import Record
 from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, StorePlace, TextColumn, Threads
 from hamtarget.cli.terminal.bars import progress_on_stderr
@@ -26,11 +20,10 @@ from hamtarget.errors import ImageError, InputError
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.record_codes import EncodedRecords
-    from hamtarget.filters import Filter, Scalar
+    from hamtarget.filters import Filter
     from hamtarget.search import BatchHits, Hit
     from hamtarget.store import Store
 
-_QUERIES_AT_ONCE = 256
 # Hits of a query where no number is asked for.
 _HITS = 10
 _COLUMNS = (
@@ -124,12 +117,12 @@ def search(
         raise InputError("--comparisons is given without --budget; it bounds the work of an approximate search")
     if not queries and not id:
         raise InputError("nothing to search for; pass a QUERY, --id, or - for lines on the standard input")
-    wanted = _Wanted(k, recall, radius, budget, limit, rerank, comparisons, _parse_filter(filter or []), threads)
+    wanted = _Wanted(k, recall, radius, budget, limit, rerank, comparisons, parse_filter(filter or []), threads)
     with open_store(store) as opened:
         wanted = _with_defaults(opened, wanted)
         rows: list[tuple[str, ...]] = []
-        columns = _Columns(text_column, id_column)
-        for batch in _batches(opened, queries or [], id or [], key, columns):
+        columns = TextColumns(text_column, id_column)
+        for batch in query_batches(opened, queries or [], id or [], key, columns):
             for query, hits in _found(opened, batch, wanted):
                 if as_json:
                     write_json({"query": query, "hits": hits})
@@ -138,13 +131,6 @@ def search(
     if not as_json:
         several = len(queries or []) + len(id or []) > 1 or len({row[_QUERY_COLUMN] for row in rows}) > 1
         _write_rows(rows, names_queries=several)
-
-
-class _Columns(NamedTuple):
-    """Columns of files of texts; None where they are not given."""
-
-    text: str | None
-    id: str | None
 
 
 @dataclass(frozen=True)
@@ -309,78 +295,6 @@ def _logits(store: Store, encoded: EncodedRecords, vectors: Any) -> Any:
     if all(record.code is None for record in encoded.records) or store.embeddings is None:
         return encoded.logits
     return store.encoder.logits(restored_vectors(vectors, store.embeddings))
-
-
-def _batches(
-    store: Store, queries: list[str], ids: list[str], key: str | None, columns: _Columns
-) -> Iterator[list[Record]]:
-    if ids:
-        yield [_stored(store, id) for id in ids]
-    from hamtarget.encoders.text_inputs import takes_texts
-
-    if queries and store.has_encoder and takes_texts(store.encoder):
-        yield from _text_batches(queries, columns)
-        return
-    if any(columns):
-        raise InputError(f"--text-column and --id-column are for files of texts; {store.path} keeps no texts")
-    for query in queries:
-        if query == STDIN or Path(query).exists():
-            yield from open_records(query, codes=not store.has_encoder, key=key).batches(_QUERIES_AT_ONCE)
-            continue
-        record = parse_line(query, number=0, where=query)
-        if record.code is None and record.vector is None:
-            raise InputError(
-                f"{query!r} is no file and no code; expected a path, {store.n_bits // 4} hexadecimal digits, or --id"
-            )
-        yield [Record(query, vector=record.vector, code=record.code)]
-
-
-def _text_batches(queries: list[str], columns: _Columns) -> Iterator[list[Record]]:
-    """Yield texts in batches; whatever is no file of texts is a text itself."""
-    for query in queries:
-        if query == STDIN or is_readable_text_file(query):
-            broken: list[str] = []
-            records = open_text_records(query, text_column=columns.text, id_column=columns.id, on_broken=broken.append)
-            yield from records.batches(_QUERIES_AT_ONCE)
-            for reason in broken:
-                note(f"hamtarget: left out {printable(reason)}")
-        else:
-            yield [Record(query, text=query)]
-
-
-def _stored(store: Store, text: str) -> Record:
-    """Return the item of an id; digits are taken for a string first, then for an integer."""
-    import numpy as np
-
-    for id in (text, int(text)) if text.removeprefix("-").isdecimal() else (text,):
-        (item,) = store.get([id])
-        if item is not None:
-            return Record(id, code=np.asarray(item.code, dtype=np.uint8).tobytes(), embedding=item.embedding)
-    raise InputError(f"{store.path} has no item {text!r}")
-
-
-def _parse_filter(filters: list[str]) -> Filter:
-    from hamtarget.filters import Range
-
-    wanted: dict[str, Scalar | Range] = {}
-    for text in filters:
-        field, equals, value = text.partition("=")
-        if not equals or not field:
-            raise InputError(f"--filter is {text!r}; expected FIELD=VALUE or FIELD=MIN..MAX")
-        low, dots, high = value.partition("..")
-        wanted[field] = Range(_value(low), _value(high)) if dots else _value(value)
-    return wanted
-
-
-def _value(text: str) -> Any:
-    """Return a number, true, false or null of JSON as such, nothing as None, and everything else as text."""
-    if not text:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if not isinstance(value, dict | list) else text
 
 
 def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
