@@ -64,11 +64,6 @@ def item_row(row: int) -> int:
     return row if row < FIRST_SEVERAL_ROW else row & ~_POSITION
 
 
-def positions_of(rows: Rows) -> Rows:
-    """Return, for each row, which code of its item it is, from 0 on."""
-    return np.where(rows >= FIRST_SEVERAL_ROW, rows & _POSITION, 0)
-
-
 def are_further(rows: Rows) -> NDArray[np.bool_]:
     """Return, for each row, True if it is not the first of its item."""
     further: NDArray[np.bool_] = (rows >= FIRST_SEVERAL_ROW) & (rows & _POSITION != 0)

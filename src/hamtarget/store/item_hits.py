@@ -9,8 +9,9 @@ import numpy as np
 
 from hamtarget.items import MAX_CODES
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
+from hamtarget.search.results import BatchHits, Hit, Hits
+from hamtarget.search.row_names import RowNames
+from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_row, item_rows
 
 FindCodes = Callable[[Request], BatchHits]
 """Finds the codes that a request leads to."""
@@ -42,6 +43,19 @@ def find_items(find: FindCodes, request: Request) -> BatchHits:
         hits = _with_all_costs(hits, before)
         items = _once_each(hits, request.limit)
     return items
+
+
+def name_items(hits: Hits, names: RowNames) -> Hits | None:
+    """Return hits of codes, known by their rows, as hits of items, known by their ids; None if an id is not known."""
+    first: dict[int, Hit] = {}
+    for hit in hits:
+        first.setdefault(item_row(int(hit.id)), hit)
+    rows = np.fromiter(first, np.int64, len(first))
+    if not names.know(rows):
+        return None
+    found = Hits(Hit(id, hit.distance) for id, hit in zip(names.of(rows).tolist(), first.values(), strict=True))
+    found.cost = hits.cost
+    return found
 
 
 def _once_each(hits: BatchHits, limit: int | None) -> BatchHits:

@@ -37,7 +37,7 @@ from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.ids import check_id, check_ids
 from hamtarget.store.kept_vectors import VectorChoice, query_rows
-from hamtarget.store.matching import check_threshold, query_codes
+from hamtarget.store.matching import check_n_codes, check_threshold
 from hamtarget.store.nearest_vectors import USUAL_K, NearestVectors
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.probe_defaults import default_budget, default_radius
@@ -536,10 +536,9 @@ class Store:
             As `search`; InputError also if there are too many codes, or fewer than `at_least`.
         """
         wanted, _ = self._encode_many(inputs, codes, None, None, instead="search")
-        request = self._requests.search(
-            query_codes(wanted, self.n_bits), radius, limit=None, rerank=None, embedding=None, limits=limits
-        )
-        threshold = check_threshold(at_least, limit, len(request.codes))
+        check_n_codes(wanted)
+        request = self._requests.search(wanted, radius, limit=None, rerank=None, embedding=None, limits=limits)
+        threshold = check_threshold(at_least, limit, len(wanted))
         return self._engine.match(request, filter, threshold, threads=threads)
 
     def nearest(

@@ -93,6 +93,11 @@ def create_in_database(text: str, settings: Settings, encoder: Encoder | None) -
         connections.close()
 
 
+def _passing(connection: Connection, filter: Filter) -> tuple[str, list[str]]:
+    """Return a filter as a condition of SQL for any row of `items i`, and its parameters."""
+    return where_item(filter, 1) if read_has_several(connection) else where(filter, 1)
+
+
 def _encoder_files(encoder: Encoder) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "encoder"
@@ -365,7 +370,7 @@ class PostgresEngine:
         """Return the hits of a search that compares the embeddings of all rows, or of all that pass a filter."""
         condition = "TRUE"
         if filter:
-            passing, parameters = where_item(filter, 1)
+            passing, parameters = _passing(connection, filter)
             rows = connection.execute(f"SELECT row FROM items i WHERE {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, request.limits)
@@ -404,7 +409,7 @@ class PostgresEngine:
             limits.take(rows=probed.candidates)
         condition = f"row = ANY('{integers(probed.rows.tolist())}'::bigint[])"
         if filter:
-            passing, parameters = where_item(filter, 1)
+            passing, parameters = _passing(connection, filter)
             rows = connection.execute(f"SELECT row FROM items i WHERE {condition} AND {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, limits)

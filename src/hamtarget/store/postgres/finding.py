@@ -344,8 +344,7 @@ class Finder:
         is_sorted = limit is not None and limit <= most
         most = limit if limit is not None and is_sorted else most + 1
         parameters: list[Any] = [_array(codes[here]), most, *(flips or ())]
-        conditioned = where_item if flips is None else where
-        condition, wanted = conditioned(task.filter, len(parameters) + 1) if task.filter else (None, [])
+        condition, wanted = task.condition(len(parameters) + 1, by_scan=flips is None)
         found = self._fetch(
             task.connection,
             lambda has_names: radius_sql(
@@ -398,7 +397,7 @@ class Finder:
 
     def _blocks(self, task: _Task) -> Iterator[FlatIndex]:
         """Yield all items that pass the filter, block by block."""
-        condition, wanted = where_item(task.filter, 3) if task.filter else (None, [])
+        condition, wanted = task.condition(3, by_scan=True)
         first = _FIRST_ROW
         while True:
             if task.filter:
@@ -445,6 +444,19 @@ class _Task:
     def n_items(self) -> int:
         """Number of rows in the store, one for each code of an item."""
         return read_n_codes(self.connection)
+
+    def condition(self, first: int, *, by_scan: bool) -> tuple[str | None, list[str]]:
+        """Return the filter as a condition of SQL, with parameters from number `first` on, and the parameters.
+
+        Args:
+            first: number of the first parameter.
+            by_scan: True if it is for any row of `items i`, False if it is for the first row of an item.
+        """
+        if not self.filter:
+            return None, []
+        # Only where it must be looked up whose fields count: an index of fields serves the plain condition.
+        is_of_item = by_scan and read_has_several(self.connection)
+        return where_item(self.filter, first) if is_of_item else where(self.filter, first)
 
     @property
     def is_counted(self) -> bool:

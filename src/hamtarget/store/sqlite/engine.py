@@ -31,7 +31,7 @@ from hamtarget.store.backend import FindInCells
 from hamtarget.store.code_rows import are_further
 from hamtarget.store.duplicates import close_groups, name_pairs
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.item_hits import FindCodes, find_items
+from hamtarget.store.item_hits import FindCodes, find_items, name_items
 from hamtarget.store.item_pairs import groups_of_items, pairs_of_items
 from hamtarget.store.matching import Matched, Threshold, match_items
 from hamtarget.store.names import Names
@@ -220,6 +220,11 @@ class FolderEngine:
             hits = live.index.find_one_named(request, live.names, cost=cost)
             if hits is not None and live.version == version and not version & 1:
                 return hits
+        elif not filter and request.limit is None and not request.rerank:
+            version = live.version
+            items = name_items(live.index.find_one(request, cost=cost), live.names)
+            if items is not None and live.version == version and not version & 1:
+                return items
         return self.find_batch(request, filter, threads=1, cost=cost)[0]
 
     def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:

@@ -13,8 +13,8 @@ from hamtarget.items import Id
 from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
 from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
-# Values looked up by one statement.
-_AT_ONCE = 256
+# Values looked up by one statement: few at a time where there are few, since SQLite sorts them all first.
+_AT_ONCE = (4, 32, 256)
 _FETCHED_ROWS = 4096
 
 _UPSERT = """
@@ -28,12 +28,13 @@ def look_up(
     connection: sqlite3.Connection, sql: str, values: Sequence[Any], extra: Sequence[Any] = ()
 ) -> Iterator[Any]:
     """Yield the rows of `sql`, in which {} stands for a list of any number of values, which is asked in blocks."""
-    statement = sql.format(", ".join("?" * _AT_ONCE))
-    for start in range(0, len(values), _AT_ONCE):
-        block = list(values[start : start + _AT_ONCE])
-        # A full list keeps the statement one and the same, which SQLite then compiles once.
-        block += [block[-1]] * (_AT_ONCE - len(block))
-        yield from connection.execute(statement, [*block, *extra])
+    most = _AT_ONCE[-1]
+    for start in range(0, len(values), most):
+        block = list(values[start : start + most])
+        # A full list keeps the statement one of a few, which SQLite then compiles once.
+        size = next(size for size in _AT_ONCE if len(block) <= size)
+        block += [block[-1]] * (size - len(block))
+        yield from connection.execute(sql.format(", ".join("?" * size)), [*block, *extra])
 
 
 def has_several(connection: sqlite3.Connection) -> bool:
