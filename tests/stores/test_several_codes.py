@@ -1,6 +1,8 @@
 """Items with several codes: what is kept, found, refused, repaired and bounded."""
 
 import sqlite3
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -290,6 +292,28 @@ def test_postgres_notices_a_code_that_is_missing(postgres_stores):
         assert any("the state says 1, 4" in problem for problem in problems)
         with pytest.raises(CorruptFileError, match="lost one of its codes"):
             store.get(["a"])
+
+
+def test_the_first_such_item_does_not_disturb_writers_that_wait(postgres_stores):
+    with postgres_stores.create(n_bits=64) as store, postgres_stores.open() as other:
+        begun = threading.Event()
+
+        def wait_and_put():
+            begun.set()
+            other.put([Item("other", codes=CODES[:3])])
+
+        waiting = threading.Thread(target=wait_and_put)
+        with store.transaction():
+            store.put([Item("plain", code=CODES[0])])
+            waiting.start()
+            begun.wait()
+            # The other writer waits for the lock of this one by now, or will.
+            time.sleep(0.2)
+            store.put([Item("first", codes=CODES[:2])])
+        waiting.join(30)
+        assert {item.id for item in store.scan()} == {"plain", "first", "other"}
+        assert (len(other), other.stats().codes) == (3, 6)
+        assert store.verify().ok
 
 
 def test_many_items_near_one_code_are_limited_exactly(store):

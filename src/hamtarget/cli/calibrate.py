@@ -152,12 +152,13 @@ def _of_store(store: Store, *, label: str | None, alter: int | None, seed: int) 
     import numpy as np
 
     encoder = _encoder_of(store, needed=alter is not None)
-    n_rows = len(store)
+    n_rows = store.stats().codes
     if label is not None:
         labels: list[Any] = []
         records = (
-            Record(item.id, code=np.asarray(item.code, dtype=np.uint8).tobytes(), payload=dict(item.payload or {}))
+            Record(item.id, code=np.asarray(code, dtype=np.uint8).tobytes(), payload=dict(item.payload or {}))
             for item in store.scan()
+            for code in ([item.code] if item.codes is None else np.asarray(item.codes))
         )
         with progress_on_stderr("Reading") as tell:
             codes = _stacked(_told(_noted(records, label, labels), tell, n_rows), str(store.path))

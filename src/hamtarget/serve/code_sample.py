@@ -22,11 +22,11 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodeSample:
-    """Codes of some items, or of all where there are few.
+    """Some codes of items, or all where there are few.
 
     Attributes:
         codes: (rows, n_bits / 8).
-        is_whole: True if these are all items.
+        is_whole: True if these are all codes.
         bit_balance: (n_bits,) share of rows with a 1.
         examples: a few ids.
     """
@@ -69,4 +69,5 @@ class Sampler:
         n_bits = self._store.n_bits
         # Without any rows, no bit is out of balance.
         balance = unpack(codes, n_bits).mean(axis=0) if len(codes) else np.full(n_bits, 0.5)
-        return CodeSample(codes, len(codes) == len(self._store), balance, self._store.sample_ids(_EXAMPLES))
+        is_whole = len(codes) < SAMPLE_ROWS or len(codes) == self._store.stats().codes
+        return CodeSample(codes, is_whole, balance, self._store.sample_ids(_EXAMPLES))

@@ -86,7 +86,8 @@ MIGRATIONS = (_first_tables,)
 # Stores without vectors are not brought to it, so that an earlier one still reads them.
 VECTORS_VERSION = 2
 # The first item with several codes brings a store to this version: an earlier hamtarget would take each code for an
-# item. `state.n_items` counts codes, and the column that is added, those that are not the first of their item.
+# item. `state.n_items` counts codes, and a row of `settings` those that are not the first of their item: a column of
+# `state` could not be added while other writers wait for its row.
 SEVERAL_VERSION = 3
 _TABLE_OF_VECTORS = "CREATE TABLE tuning (k bigint PRIMARY KEY, value text NOT NULL)"
 
@@ -171,17 +172,23 @@ def open_tables(connection: Connection, address: Address, *, read_only: bool) ->
 
 def mark_several(connection: Connection) -> None:
     """Bring a store to the version of those that hold items with several codes, within a transaction."""
-    connection.execute("ALTER TABLE state ADD COLUMN n_further bigint NOT NULL DEFAULT 0")
+    connection.execute("INSERT INTO settings VALUES ($1, '0')", [_N_FURTHER])
     connection.execute("INSERT INTO migrations (version) VALUES ($1)", [SEVERAL_VERSION])
 
 
-# Read so, because most stores do not have the column.
-N_FURTHER_SQL = "(to_jsonb(state) ->> 'n_further')::bigint"
+_N_FURTHER = "n_further"
+N_FURTHER_SQL = f"(SELECT value::bigint FROM settings WHERE name = '{_N_FURTHER}')"
 """SQL for the number of codes that are not the first of their item; NULL where no item has ever had several."""
 
 
 def _read_settings(connection: Connection) -> Settings:
-    return settings_of(dict(connection.execute("SELECT name, value FROM settings").fetchall()))
+    sql = "SELECT name, value FROM settings WHERE name <> $1"
+    return settings_of(dict(connection.execute(sql, [_N_FURTHER]).fetchall()))
+
+
+def write_n_further(connection: Connection, n_further: int) -> None:
+    """Write the number of codes that are not the first of their item, in a store that has had items with several."""
+    connection.execute("UPDATE settings SET value = $1 WHERE name = $2", [str(n_further), _N_FURTHER])
 
 
 def _version(connection: Connection) -> int:

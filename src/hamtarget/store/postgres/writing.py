@@ -13,7 +13,7 @@ from hamtarget.store.batches import Batch
 from hamtarget.store.code_rows import are_further, expand, place_items
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of, only_row
-from hamtarget.store.postgres.schema import N_FURTHER_SQL, mark_several
+from hamtarget.store.postgres.schema import N_FURTHER_SQL, mark_several, write_n_further
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection, Connections
@@ -30,8 +30,10 @@ class PostgresWriting:
         """Take over a transaction that has just begun on one of the connections."""
         self._connection = connection
         self._connections = connections
-        found = only_row(connection, f"SELECT sequence, next_row, n_items, {N_FURTHER_SQL} FROM state FOR UPDATE")
-        self._sequence, self._next_row, self._n_codes, self._n_further = found[0] + 1, *found[1:]
+        found = only_row(connection, "SELECT sequence, next_row, n_items FROM state FOR UPDATE")
+        self._sequence, self._next_row, self._n_codes = found[0] + 1, found[1], found[2]
+        # Asked after the wait for the lock: a part of the same statement would see what was there before.
+        self._n_further: int | None = only_row(connection, f"SELECT {N_FURTHER_SQL}")[0]
         self._has_changes = False
 
     @contextmanager
@@ -116,7 +118,7 @@ class PostgresWriting:
                 [self._sequence, self._next_row, self._n_codes],
             )
             if self._n_further is not None:
-                self._connection.execute("UPDATE state SET n_further = $1", [self._n_further])
+                write_n_further(self._connection, self._n_further)
 
     def _delete_rows(self, rows: list[int]) -> int:
         return self._connection.execute("DELETE FROM items WHERE row = ANY($1::bigint[])", [integers(rows)]).rowcount
