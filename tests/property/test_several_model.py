@@ -8,8 +8,8 @@ import pytest
 from hamtarget.codes import distances
 from hamtarget.store import Item, Mirror
 
-OPERATIONS = int(os.environ.get("HAMTARGET_OPERATIONS", "20000")) // 20
-POSTGRES_OPERATIONS = int(os.environ.get("HAMTARGET_POSTGRES_OPERATIONS", "3000")) // 10
+OPERATIONS = int(os.environ.get("HAMTARGET_OPERATIONS", "20000")) // 40
+POSTGRES_OPERATIONS = int(os.environ.get("HAMTARGET_POSTGRES_OPERATIONS", "3000")) // 20
 N_BITS = 32
 IDS = [*range(-20, 20), *(f"{number}" for number in range(40)), *(2**63 - 1 - number for number in range(10))]
 # Few bytes differ, so that many codes are near each other.

@@ -1,5 +1,6 @@
 """Items with several codes over HTTP: put, got, searched and matched as in the store itself."""
 
+import base64
 import io
 
 import numpy as np
@@ -145,6 +146,16 @@ def test_the_work_of_a_match_is_bounded(tmp_path):
         items = [{"id": n, "codes": ["00" * 8] * 16} for n in range(2)]
         # Nothing is put here: the service only reads.
         assert call("PUT", "/v1/items", {"items": items}).status == 403
+
+
+def test_integer_ids_of_such_items_are_packed(place):
+    store, call = place
+    store.put([Item(70, codes=CODES[:2])])
+    body = {"codes": [CODES[1].tobytes().hex()], "radius": 0, "filter": {"n": 0}, "arrays": "base64"}
+    assert call.post("/v1/search/batch", body).status == 422
+    store.put([Item(70, codes=CODES[:2], payload={"n": 70})])
+    answer = call.post("/v1/search/batch", {**body, "filter": {"n": 70}}).json
+    assert np.frombuffer(base64.b64decode(answer["ids"]), "<i8").tolist() == [70]
 
 
 def test_a_stored_item_with_several_codes_is_no_single_query(place):

@@ -159,6 +159,9 @@ def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
 
 
 def _base64(array: NDArray[Any]) -> bytes:
+    if array.dtype == np.object_ and all(type(each) is int for each in array):
+        # Integers of items with several codes are names, too.
+        array = array.astype(np.int64)
     if array.dtype.kind not in "iuf":
         raise Problem(422, "input", 'some ids are strings; ask with "arrays": "json"')
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
