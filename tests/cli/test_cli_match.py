@@ -41,6 +41,8 @@ def test_lines_with_one_id_are_one_item(store):
             ("b", 3),
         ]
         assert opened.payloads(["a"]) == [{"of": "a"}]
+    told = json.loads(run("info", store, "--json").output)
+    assert (told["items"], told["codes"]) == (3, 8)
     result = run("add", store, "-", "--several", input=lines(["a", "a", "c"], CODES[:3]))
     assert "1 stored, 1 skipped; 4 in all" in result.output
 

@@ -79,6 +79,7 @@ def _store(place: str) -> dict[str, Any]:
         return {
             "kind": "store",
             "items": stats.items,
+            **({} if stats.codes == stats.items else {"codes": stats.codes}),
             "n_bits": stats.n_bits,
             "radius": stats.radius,
             "changes": stats.sequence,
