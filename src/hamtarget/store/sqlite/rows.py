@@ -14,7 +14,7 @@ from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
 from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement: few at a time where there are few, since SQLite sorts them all first.
-_AT_ONCE = (4, 32, 256)
+_AT_ONCE = (1, 8, 32, 256)
 _FETCHED_ROWS = 4096
 
 _UPSERT = """
