@@ -395,7 +395,7 @@ def test_put_fails_as_a_whole(store):
         (lambda store: store.nearest(code=CODES[0], k=0), InputError, "k is 0"),
         (lambda store: store.nearest(code=CODES[0], k=0, filter={"a": 1}), InputError, "k is 0"),
         (lambda store: list(store.near_duplicates(64)), InputError, "radius is 64"),
-        (lambda store: store.duplicate_groups(-1), InputError, "radius is -1"),
+        (lambda store: store.groups(-1), InputError, "radius is -1"),
     ],
 )
 def test_what_does_not_fit_is_refused(store, call, error, what):
@@ -513,15 +513,16 @@ def test_pairs_and_groups_are_those_of_a_loop(store):
             for id in both:
                 groups[id] = both
         wanted = {frozenset(group) for group in groups.values() if len(group) > 1}
-        assert {frozenset(group) for group in store.duplicate_groups(radius)} == wanted
+        found_groups = store.groups(radius, limit=None, members=None).groups
+        assert {frozenset(member.id for member in group.members) for group in found_groups} == wanted
     assert isinstance(next(store.near_duplicates()), Pair)
 
 
 def test_a_thousand_copies_are_one_group(store):
     store.put_rows(range(3000), codes=np.repeat(CODES[300:303], 1000, axis=0))
     told = []
-    groups = store.duplicate_groups(1, progress=lambda done, total: told.append((done, total)))
-    assert [len(group) for group in groups] == [1000, 1000, 1000]
+    groups = store.groups(1, progress=lambda done, total: told.append((done, total))).groups
+    assert [(group.size, len(group.members), group.is_capped) for group in groups] == [(1000, 100, True)] * 3
     assert told[-1] == (3, 3)
     assert sum(1 for _ in store.near_duplicates(0)) == 3 * 1000 * 999 // 2
 

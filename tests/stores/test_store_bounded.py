@@ -125,7 +125,7 @@ CALLS = {
     "count": lambda store, limits: store.count({"parity": 1}, limits=limits),
     "scan": lambda store, limits: list(store.scan(limits=limits)),
     "near_duplicates": lambda store, limits: list(store.near_duplicates(limits=limits)),
-    "duplicate_groups": lambda store, limits: store.duplicate_groups(limits=limits),
+    "groups": lambda store, limits: store.groups(limits=limits),
 }
 
 

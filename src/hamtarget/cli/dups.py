@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hamtarget.cli.groups import listed_groups
 from hamtarget.cli.inputs.records import STDIN
 from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, TextColumn, Threads
@@ -75,7 +76,8 @@ def dups(
     exit code is then 1.
 
     Of a store, all pairs within the radius are listed, each once, as they are found: id, id and distance between tabs.
-    No pair is missed. With --groups, each line is a group: items that a chain of such pairs connects.
+    No pair is missed. With --groups, each line is a group: items that a chain of such pairs connects, largest groups
+    first. `hamtarget groups` gives them with their ids, sizes and distances.
 
     With --json, each line is an object (a group of pictures, or a pair) or a list of ids (a group of a store).
     """
@@ -174,19 +176,21 @@ def _of_texts(
 
 def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_json: bool) -> None:
     found = 0
+    if groups:
+        for group in listed_groups(place, radius, threads=threads):
+            found += 1
+            ids = [member.id for member in group.members]
+            write_json(ids) if as_json else typer.echo("\t".join(map(printable, ids)))
+        note(f"{found:,} groups")
+        return
     with open_store(place) as opened, progress_on_stderr("Comparing") as tell:
-        if groups:
-            for group in opened.duplicate_groups(radius, threads=threads, progress=tell):
-                found += 1
-                write_json(group) if as_json else typer.echo("\t".join(map(printable, group)))
-        else:
-            for a, b, distance in opened.near_duplicates(radius, threads=threads, progress=tell):
-                found += 1
-                if as_json:
-                    write_json({"a": a, "b": b, "distance": distance})
-                else:
-                    typer.echo(f"{printable(a)}\t{printable(b)}\t{distance}")
-    note(f"{found:,} {'groups' if groups else 'pairs'}")
+        for a, b, distance in opened.near_duplicates(radius, threads=threads, progress=tell):
+            found += 1
+            if as_json:
+                write_json({"a": a, "b": b, "distance": distance})
+            else:
+                typer.echo(f"{printable(a)}\t{printable(b)}\t{distance}")
+    note(f"{found:,} pairs")
 
 
 def _of_pictures(

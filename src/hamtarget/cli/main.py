@@ -15,6 +15,7 @@ from hamtarget.cli import (
     dups,
     encode,
     evaluate,
+    groups,
     info,
     match,
     plan,
@@ -76,6 +77,11 @@ app.command(
     short_help="Find copies among pictures or texts, or duplicates in a store.",
     epilog="Example: hamtarget dups photos --out copies.html",
 )(dups.dups)
+app.command(
+    rich_help_panel=_SEARCH,
+    short_help="List groups of near duplicates in a store, which keep their ids.",
+    epilog="Example: hamtarget groups store --linkage representative",
+)(groups.groups)
 app.command(
     rich_help_panel=_SEARCH,
     short_help="Copy a store while it is in use.",

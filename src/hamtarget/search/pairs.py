@@ -110,6 +110,31 @@ def _search(
     progress: Progress | None,
     limits: Limits | None,
 ) -> Iterator[Pairs]:
+    for block, hits in hits_in_blocks(index, radius, rows, read, threads=threads, progress=progress, limits=limits):
+        yield from _later_rows(block, hits)
+
+
+def hits_in_blocks(
+    index: CodeIndex,
+    radius: int,
+    rows: NDArray[np.int64],
+    read: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Codes]],
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Iterator[tuple[NDArray[np.int64], BatchHits]]:
+    """Search an index for the codes of rows, and yield rows and their hits in blocks of at most two million hits.
+
+    Args:
+        index: to search.
+        radius: of all searches.
+        rows: numbers of any kind.
+        read: gives the codes of a block of them, and may leave some out: those that it returns are searched for.
+        threads: the queries of a block are shared among so many.
+        progress: called with rows done and all rows.
+        limits: bounds on the work.
+    """
     start, size = 0, _FIRST_QUERIES
     while start < len(rows):
         block, codes = read(rows[start : start + size])
@@ -117,7 +142,7 @@ def _search(
         if hits is None:
             size = max(1, size // 8)
             continue
-        yield from _later_rows(block, hits)
+        yield block, hits
         start += size
         if progress:
             progress(min(start, len(rows)), len(rows))

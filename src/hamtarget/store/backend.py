@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
@@ -18,9 +18,13 @@ from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.batches import Batch
+from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.tables import Kind
 from hamtarget.store.matching import Threshold
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
+
+T = TypeVar("T")
 
 FindInCells = Callable[[NeighborIndex, MultiIndex], BatchHits | None]
 """Finds hits in cells and the index they belong to; None if a hit was deleted meanwhile."""
@@ -171,10 +175,10 @@ class Backend(Protocol):
         """Yield all pairs within the radius."""
         ...
 
-    def groups(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> list[list[Id]]:
-        """Return groups of items that steps within the radius connect."""
+    def ask_groups(
+        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
+    ) -> T:
+        """Bring groups of a kind to the last change, and return what `answer` reads of them."""
         ...
 
     def verify(self, *, progress: Progress | None) -> StoreReport:

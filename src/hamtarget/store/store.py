@@ -35,6 +35,8 @@ from hamtarget.search.results import BatchHits, Hits, bytes_in_words
 from hamtarget.store.backend import Backend
 from hamtarget.store.batches import batch_of_items, batch_of_rows
 from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
+from hamtarget.store.groups.asking import ask_for_groups, ask_for_members, kind_of_groups
+from hamtarget.store.groups.results import Groups, Linkage, Member
 from hamtarget.store.ids import check_id, check_ids
 from hamtarget.store.kept_vectors import VectorChoice, query_rows
 from hamtarget.store.matching import check_n_codes, check_threshold
@@ -808,20 +810,86 @@ class Store:
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
         return self._engine.pairs(within, threads=threads, progress=progress, limits=_checked(limits))
 
-    def duplicate_groups(
+    def groups(
         self,
         radius: int | None = None,
         *,
+        linkage: Linkage = "single",
+        limit: int | None = 50,
+        after: int | None = None,
+        members: int | None = 100,
         threads: int = 1,
         progress: Progress | None = None,
         limits: Limits | None = None,
-    ) -> list[list[Id]]:
-        """Return groups of two or more items that are connected by steps of at most `radius` bits.
+    ) -> Groups:
+        """Return groups of near duplicates, largest first; they are kept, and later calls only follow the changes.
 
-        With `limits`, rows and hits are counted as by `near_duplicates`, for each different code once.
+        A group keeps its id while items come and go. Where two groups merge, the smaller id stays, which is the older.
+        Where one splits, the part with its representative keeps the id, or else the part with the most items. A store
+        that was opened for reading keeps nothing: ids of groups that are new in it last until it is closed.
+
+        Example:
+            >>> codes = np.array([[0] * 8, [1] + [0] * 7, [255] * 8], dtype=np.uint8)
+            >>> store = Store.create("photos", n_bits=64, radius=2)
+            >>> store.put_rows(["a.jpg", "b.jpg", "c.jpg"], codes=codes)
+            >>> store.groups().groups
+            (Group(id=1, size=2, representative='a.jpg', members=(Member(id='a.jpg', distance=0), ...)),)
+
+        Args:
+            radius: the store's own by default.
+            linkage: "single": items that a chain of steps within the radius connects. "representative": every item is
+                within the radius of the group's representative; items in the order of `scan` join the first
+                representative within the radius, or become one.
+            limit: most groups of the page; None for all.
+            after: `next` of the page before.
+            members: most members of each group; None for all. `Group.is_capped` tells that there are more.
+            threads: that search when all groups are made for the first time.
+            progress: called with different codes done and all of them, when all groups are made.
+            limits: bounds on the work; if it reaches one, the groups that are kept stay as they were. Rows and hits are
+                those of searches for new codes, and members that are read.
+
+        Raises:
+            InputError: an argument is out of range, or there is no group `after` any more.
+            LimitError: the work reached one of its limits.
+            WriteError: the disk is full.
         """
-        within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        return self._engine.groups(within, threads=threads, progress=progress, limits=_checked(limits))
+        return ask_for_groups(
+            self._engine,
+            kind_of_groups(self._engine, radius, linkage),
+            limit=limit,
+            after=after,
+            members=members,
+            threads=threads,
+            progress=progress,
+            limits=_checked(limits),
+        )
+
+    def group_members(
+        self,
+        group: int,
+        radius: int | None = None,
+        *,
+        linkage: Linkage = "single",
+        start: int = 0,
+        limit: int = 100,
+        limits: Limits | None = None,
+    ) -> tuple[Member, ...]:
+        """Return members of a group, the representative first, then those nearest to it: `limit` of them from `start`.
+
+        Args:
+            group: its id, as `groups` with this radius and linkage gave it.
+            radius: as in `groups`.
+            linkage: as in `groups`.
+            start: number of members to skip.
+            limit: most members to return.
+            limits: as in `groups`.
+
+        Raises:
+            InputError: there is no such group any more, or an argument is out of range.
+            LimitError: the work reached one of its limits.
+        """
+        kind = kind_of_groups(self._engine, radius, linkage)
+        return ask_for_members(self._engine, kind, group, start=start, limit=limit, limits=_checked(limits))
 
     def compact(self) -> None:
         """Save the index as one piece, and give the space of deleted items back to the disk.

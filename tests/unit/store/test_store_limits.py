@@ -50,7 +50,7 @@ def slow_calls(store, codes):
         "search_batch": lambda limits: store.search_batch(codes=codes[:50], radius=63, filter=SLOW, limits=limits),
         "nearest": lambda limits: store.nearest_batch(codes=codes[:50], k=2000, filter=SLOW, limits=limits),
         "pairs": lambda limits: list(store.near_duplicates(30, limits=limits)),
-        "groups": lambda limits: store.duplicate_groups(30, limits=limits),
+        "groups": lambda limits: store.groups(30, limits=limits),
     }
 
 
@@ -92,7 +92,7 @@ def test_limits_that_suffice_change_nothing(store, codes):
     )
     assert store.search(code=codes[8], limits=plenty) == store.search(code=codes[8])
     assert list(store.near_duplicates(12, limits=plenty)) == list(store.near_duplicates(12))
-    assert store.duplicate_groups(12, limits=plenty) == store.duplicate_groups(12)
+    assert store.groups(12, limits=plenty) == store.groups(12)
 
 
 def test_hits_of_names_that_are_not_known_yet_are_counted_once(codes, tmp_path):
@@ -142,7 +142,7 @@ def test_limits_of_another_kind_are_refused(store, codes):
         lambda: store.get([1], limits=5),
         lambda: store.scan(limits=5),
         lambda: store.near_duplicates(limits=5),
-        lambda: store.duplicate_groups(limits=5),
+        lambda: store.groups(limits=5),
         lambda: store.search(code=codes[0], limits=5),
     ):
         with pytest.raises(DtypeError, match="expected Limits"):

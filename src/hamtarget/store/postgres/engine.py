@@ -30,17 +30,20 @@ from hamtarget.search.requests import Request, check_count
 from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
 from hamtarget.store.backend import FindInCells
 from hamtarget.store.code_rows import IS_FIRST_SQL, N_CODES_SQL, item_rows
-from hamtarget.store.duplicates import close_groups, name_pairs
+from hamtarget.store.duplicates import name_pairs
 from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.tables import Kind
 from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.item_hits import find_items
-from hamtarget.store.item_pairs import groups_of_items, pairs_of_items
+from hamtarget.store.item_pairs import pairs_of_items
 from hamtarget.store.matching import Threshold, match_items
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.bucket_probes import Probed, probe
 from hamtarget.store.postgres.connections import Connections, snapshot
 from hamtarget.store.postgres.filters import where, where_item
 from hamtarget.store.postgres.finding import Finder, id_array, read_has_several, read_n_codes, read_n_items
+from hamtarget.store.postgres.group_tables import GroupsInDatabase
 from hamtarget.store.postgres.inspection import inspect, measure
 from hamtarget.store.postgres.rows import (
     ITEM_COLUMNS,
@@ -139,6 +142,7 @@ class PostgresEngine:
             raise
         self._connections = connections
         self._finder = Finder(self.settings)
+        self._groups = GroupsInDatabase(connections, self.settings, self._finder, read_only=read_only)
         tell_of_forks(self)
 
     @property
@@ -499,17 +503,12 @@ class PostgresEngine:
         pairs = pairs_within(index, radius, threads=threads, progress=progress, limits=limits)
         yield from name_pairs(pairs_of_items(pairs), self._ids_of, limits)
 
-    def groups(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> list[list[Id]]:
-        """Return groups of items that steps within the radius connect."""
-        index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
-        groups = groups_of_items(close_groups(index, radius, threads=threads, progress=progress, limits=limits))
-        if not groups:
-            return []
-        ids = self._ids_of(np.concatenate(groups))
-        named = [[ids[row] for row in group.tolist() if row in ids] for group in groups]
-        return [group for group in named if len(group) > 1]
+    def ask_groups(
+        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
+    ) -> T:
+        """Bring groups to the last change, and return what `answer` reads of them."""
+        self.check_open()
+        return self._groups.ask(kind, answer, threads=threads, progress=progress, limits=limits)
 
     def compact(self) -> None:
         """Vacuum the tables, so that searches need only the B-trees, and remove old traces of deleted items."""

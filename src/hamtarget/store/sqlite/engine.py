@@ -29,10 +29,12 @@ from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import FindInCells
 from hamtarget.store.code_rows import are_further
-from hamtarget.store.duplicates import close_groups, name_pairs
+from hamtarget.store.duplicates import name_pairs
 from hamtarget.store.forks import tell_of_forks
+from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.tables import Kind
 from hamtarget.store.item_hits import FindCodes, find_items, name_items
-from hamtarget.store.item_pairs import groups_of_items, pairs_of_items
+from hamtarget.store.item_pairs import pairs_of_items
 from hamtarget.store.matching import Matched, Threshold, match_items
 from hamtarget.store.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
@@ -50,6 +52,7 @@ from hamtarget.store.sqlite.database import (
     transaction,
     translated,
 )
+from hamtarget.store.sqlite.group_files import GroupFiles
 from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.kept_cells import KeptCells
 from hamtarget.store.sqlite.lock import WriterLock
@@ -129,6 +132,9 @@ class FolderEngine:
         self._names = Names(lambda: self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         self._kept_cells = KeptCells(path, self._live, self.reading) if self.settings.keeps_vectors else None
+        self._group_files = GroupFiles(path, self.read, self.settings.durability, read_only=read_only)
+        if not read_only:
+            self._group_files.take_back(self._live.sequence)
         tell_of_forks(self)
         if read_only and noted > self._live.sequence:
             warn_of_loss(path, noted - self._live.sequence)
@@ -146,6 +152,7 @@ class FolderEngine:
                 if not self.read_only and not self._live.is_saved and self._live.sequence:
                     self._try_to_save()
             finally:
+                self._group_files.close()
                 with self._live.lock:
                     self._unusable = "was closed; open the store again"
                     self._readers.close()
@@ -539,12 +546,12 @@ class FolderEngine:
         pairs = pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits)
         yield from name_pairs(pairs_of_items(pairs), self.ids_of, limits)
 
-    def groups(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> list[list[Id]]:
-        """Return groups of items that steps within the radius connect."""
-        groups = groups_of_items(close_groups(self.index, radius, threads=threads, progress=progress, limits=limits))
-        return [ids for group in groups if len(ids := list(self.ids_of(group).values())) > 1]
+    def ask_groups(
+        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
+    ) -> T:
+        """Bring groups to the last change, and return what `answer` reads of them."""
+        self.check_open()
+        return self._group_files.ask(kind, answer, threads=threads, progress=progress, limits=limits)
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
         """Check the database by SQLite's own means, every row's checksum, and every row against the index."""

@@ -1,0 +1,80 @@
+"""Requests for groups: checked once, for every engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hamtarget.codes import check_radius
+from hamtarget.errors import DtypeError, InputError
+from hamtarget.progress import Progress
+from hamtarget.search.limits import Limits
+from hamtarget.search.requests import check_count
+from hamtarget.store.groups.pages import IdsOf, MembersRequest, PageRequest, read_members, read_page
+from hamtarget.store.groups.results import LINKAGES, Groups, Linkage, Member
+from hamtarget.store.groups.tables import GroupTables, Kept, Kind
+
+if TYPE_CHECKING:
+    from hamtarget.store.backend import Backend
+
+# Far more than there can be, and far from what SQLite cannot hold.
+_HUGE = 2**62
+
+
+def ask_for_groups(
+    engine: Backend,
+    kind: Kind,
+    *,
+    limit: int | None,
+    after: int | None,
+    members: int | None,
+    threads: int,
+    progress: Progress | None,
+    limits: Limits | None,
+) -> Groups:
+    """Return a page of groups; see `Store.groups`."""
+    asked = PageRequest(
+        None if limit is None else check_count(limit, name="limit"),
+        None if after is None else _whole(after, name="after"),
+        None if members is None else check_count(members, name="members"),
+    )
+
+    def answer(tables: GroupTables, kept: Kept, ids_of: IdsOf) -> Groups:
+        return read_page(tables, kind, kept, asked, ids_of, limits)
+
+    return engine.ask_groups(
+        kind, answer, threads=check_count(threads, name="threads"), progress=progress, limits=limits
+    )
+
+
+def ask_for_members(
+    engine: Backend, kind: Kind, group: int, *, start: int, limit: int, limits: Limits | None
+) -> tuple[Member, ...]:
+    """Return members of one group; see `Store.group_members`."""
+    asked = MembersRequest(_whole(group, name="group"), _whole(start, name="start"), check_count(limit, name="limit"))
+
+    def answer(tables: GroupTables, _kept: Kept, ids_of: IdsOf) -> tuple[Member, ...]:
+        return read_members(tables, kind, asked, ids_of, limits)
+
+    return engine.ask_groups(kind, answer, threads=1, progress=None, limits=limits)
+
+
+def kind_of_groups(engine: Backend, radius: int | None, linkage: Linkage) -> Kind:
+    """Return the kind of groups that is asked for.
+
+    Raises:
+        InputError: there is none of this radius or linkage.
+    """
+    if linkage not in LINKAGES:
+        raise InputError(f"linkage is {linkage!r}; expected {' or '.join(map(repr, LINKAGES))}")
+    kept = engine.settings
+    return Kind(kept.radius if radius is None else check_radius(radius, kept.n_bits), linkage)
+
+
+def _whole(number: int, *, name: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise DtypeError(f"{name} is {number!r}; expected an integer")
+    if not 0 <= number < _HUGE:
+        raise InputError(f"{name} is {number}; expected 0 or more")
+    return int(number)

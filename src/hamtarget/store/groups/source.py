@@ -1,0 +1,81 @@
+"""A store as groups read it: rows and their codes, all of them at one change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hamtarget.codes import Codes
+from hamtarget.search.distinct import distinct_codes
+
+Rows = NDArray[np.int64]
+Near = dict[bytes, Rows]
+"""Codes near to another one, which is one of them, each with all of its rows, ascending."""
+
+# So many hits are sorted into codes by Python; more of them by arrays.
+_FEW_HITS = 64
+
+
+class Source(Protocol):
+    """A store at one change, for as long as it is read."""
+
+    sequence: int
+    """Number of the last change."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def everything(self) -> tuple[Rows, Codes]:
+        """Return all rows, ascending, and their codes."""
+        ...
+
+    def n_changed(self, after: int, most: int) -> int:
+        """Return how many rows were written after a change; `most` at most."""
+        ...
+
+    def changed(self, after: int) -> tuple[Rows, Codes]:
+        """Return rows that were written after a change, and their codes."""
+        ...
+
+    def deleted(self, after: int) -> list[int] | None:
+        """Return rows that were deleted after a change; None if that is not known any more."""
+        ...
+
+    def missing(self, rows: Rows) -> list[int]:
+        """Return those of the rows that are not there."""
+        ...
+
+    def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
+        """Yield for each of the codes what is within the radius of it, in blocks."""
+        ...
+
+
+def keys_of(codes: Codes) -> list[bytes]:
+    """Return packed codes, (rows, bytes), as bytes."""
+    width = codes.shape[1]
+    whole = np.ascontiguousarray(codes).tobytes()
+    return [whole[start : start + width] for start in range(0, len(whole), width)]
+
+
+def codes_of(keys: list[bytes]) -> Codes:
+    """Return packed codes of bytes, of which there is one at least."""
+    return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
+
+
+def near_of(rows: Rows, codes: Codes) -> Near:
+    """Return the hits of one search by their codes."""
+    if len(rows) == 1:
+        return {codes.tobytes(): rows}
+    if len(rows) > _FEW_HITS:
+        first, place = distinct_codes(codes)
+        order = np.lexsort((rows, place))
+        parts = np.split(rows[order], np.flatnonzero(np.diff(place[order])) + 1)
+        return dict(zip(keys_of(codes[first]), parts, strict=True))
+    by_code: dict[bytes, list[int]] = {}
+    for row, key in zip(rows.tolist(), keys_of(codes), strict=True):
+        by_code.setdefault(key, []).append(row)
+    return {key: np.sort(np.array(found, dtype=np.int64)) for key, found in by_code.items()}
