@@ -275,6 +275,42 @@ def test_dups(codes):
     assert sorted(map(len, groups)) == [2, 3]
 
 
+def test_groups(codes):
+    result = run("groups", codes, "--radius", "1")
+    assert result.stdout.splitlines() == [
+        "Group 1: 3 items",
+        "  representative  n0",
+        "  distance 1      n1",
+        "  distance 2      n2",
+        "Group 2: 2 items",
+        "  representative  n3",
+        "  distance 1      n4",
+    ]
+    assert last_line(result) == "hamtarget: 2 groups of 5 items"
+    result = run("groups", codes, "--radius", "1", "--members", "2", "--limit", "1")
+    assert result.stdout.splitlines()[-1] == "  and 1 more"
+    lines = run("groups", codes, "--radius", "1", "--linkage", "representative", "--json").stdout.splitlines()
+    assert json.loads(lines[0]) == {
+        "id": 1,
+        "size": 2,
+        "representative": "n0",
+        "is_capped": False,
+        "members": [{"id": "n0", "distance": 0}, {"id": "n1", "distance": 1}],
+    }
+    lines = run("groups", codes, "--radius", "1", "--csv").stdout.splitlines()
+    assert lines[:3] == ["group,size,representative,id,distance", "1,3,n0,n0,0", "1,3,n0,n1,1"]
+    assert (codes / "groups" / "1-single.db").exists()
+    assert run("groups", codes, "--csv", "--json").exit_code == 2
+
+
+def test_groups_while_another_process_writes(codes):
+    with Store.open(codes):
+        result = run("groups", codes, "--radius", "1", "--limit", "1")
+        assert result.stdout.startswith("Group 1: 3 items")
+        assert "not kept" in result.stderr
+    assert not (codes / "groups").exists()
+
+
 def test_names_that_a_terminal_would_obey_are_quoted(tmp_path):
     name = "a\tb\x1b[31m"
     run("add", tmp_path / "store", input=jsonl({"id": name, "code": "00"}, {"id": "c", "code": "00"}))

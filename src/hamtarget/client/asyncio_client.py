@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from hamtarget.client.messages import (
     Call,
@@ -17,6 +17,8 @@ from hamtarget.client.messages import (
     batch_call,
     delete_call,
     get_call,
+    group_members_call,
+    groups_call,
     hits_call,
     many_queries,
     match_call,
@@ -28,7 +30,7 @@ from hamtarget.client.messages import (
     ready_call,
     stats_call,
 )
-from hamtarget.client.results import ServedBatch, ServedHits, ServedMatch
+from hamtarget.client.results import ServedBatch, ServedGroups, ServedHits, ServedMatch, ServedMember
 from hamtarget.client.service_address import read_address
 from hamtarget.client.streams import Streams
 from hamtarget.client.trying import Patience, Tries
@@ -221,6 +223,34 @@ class AsyncClient:
         asked = many_queries(queries, codes, embedding, logits)
         how = {"budget": budget, "radius": radius, "limit": limit, "comparisons": comparisons}
         return await self._do(batch_call("/v1/probe/batch", {**asked, **how, **ranking(filter, rerank)}))
+
+    async def groups(
+        self,
+        radius: int | None = None,
+        *,
+        linkage: Literal["single", "representative"] = "single",
+        limit: int = 50,
+        after: int | None = None,
+        members: int = 100,
+        payload: bool = True,
+    ) -> ServedGroups:
+        """Return groups of near duplicates, largest first; see `Client.groups`."""
+        page = {"limit": limit, "after": after, "members": members, "payload": payload}
+        return await self._do(groups_call({"radius": radius, "linkage": linkage, **page}))
+
+    async def group_members(
+        self,
+        group: int,
+        radius: int | None = None,
+        *,
+        linkage: Literal["single", "representative"] = "single",
+        start: int = 0,
+        limit: int = 100,
+        payload: bool = True,
+    ) -> tuple[ServedMember, ...]:
+        """Return members of a group; see `Client.group_members`."""
+        page = {"start": start, "limit": limit, "payload": payload}
+        return await self._do(group_members_call({"group": group, "radius": radius, "linkage": linkage, **page}))
 
     async def put(self, items: Iterable[Item]) -> int:
         """Put items, in place of those with the same ids, and return their number; see `Client.put`."""

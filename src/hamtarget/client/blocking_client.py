@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from hamtarget.client.connections import Connections
 from hamtarget.client.messages import (
@@ -18,6 +18,8 @@ from hamtarget.client.messages import (
     batch_call,
     delete_call,
     get_call,
+    group_members_call,
+    groups_call,
     hits_call,
     many_queries,
     match_call,
@@ -29,7 +31,7 @@ from hamtarget.client.messages import (
     ready_call,
     stats_call,
 )
-from hamtarget.client.results import ServedBatch, ServedHits, ServedMatch
+from hamtarget.client.results import ServedBatch, ServedGroups, ServedHits, ServedMatch, ServedMember
 from hamtarget.client.service_address import read_address
 from hamtarget.client.trying import Patience, Tries
 from hamtarget.errors import ServiceError
@@ -294,6 +296,57 @@ class Client:
         asked = many_queries(queries, codes, embedding, logits)
         how = {"budget": budget, "radius": radius, "limit": limit, "comparisons": comparisons}
         return self._do(batch_call("/v1/probe/batch", {**asked, **how, **ranking(filter, rerank)}))
+
+    def groups(
+        self,
+        radius: int | None = None,
+        *,
+        linkage: Literal["single", "representative"] = "single",
+        limit: int = 50,
+        after: int | None = None,
+        members: int = 100,
+        payload: bool = True,
+    ) -> ServedGroups:
+        """Return groups of near duplicates, largest first; see `Store.groups`.
+
+        Args:
+            radius: the store's own by default, and at most that.
+            linkage: "single" or "representative".
+            limit: most groups of the page.
+            after: `next` of the page before.
+            members: most members of each group.
+            payload: True if members come with their payloads.
+
+        Raises:
+            ServiceError: as in `search`.
+            BusyError: among others while groups are made for the first time, which may take longer than all tries:
+                call again after `retry_after` seconds.
+        """
+        page = {"limit": limit, "after": after, "members": members, "payload": payload}
+        return self._do(groups_call({"radius": radius, "linkage": linkage, **page}))
+
+    def group_members(
+        self,
+        group: int,
+        radius: int | None = None,
+        *,
+        linkage: Literal["single", "representative"] = "single",
+        start: int = 0,
+        limit: int = 100,
+        payload: bool = True,
+    ) -> tuple[ServedMember, ...]:
+        """Return members of a group, the representative first, then those nearest to it; see `Store.group_members`.
+
+        Args:
+            group: its id, as `groups` with this radius and linkage gave it.
+            radius: as in `groups`.
+            linkage: as in `groups`.
+            start: number of members to skip.
+            limit: most members to return.
+            payload: as in `groups`.
+        """
+        page = {"start": start, "limit": limit, "payload": payload}
+        return self._do(group_members_call({"group": group, "radius": radius, "linkage": linkage, **page}))
 
     def put(self, items: Iterable[Item]) -> int:
         """Put items, in place of those with the same ids, and return their number.

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hamtarget.client.results import ServedBatch, ServedCost, ServedHit, ServedHits, ServedMatch
+from hamtarget.client.results import (
+    ServedBatch,
+    ServedCost,
+    ServedGroup,
+    ServedGroups,
+    ServedHit,
+    ServedHits,
+    ServedMatch,
+    ServedMember,
+)
 from hamtarget.errors import DtypeError, InputError
 from hamtarget.filters import Range
 from hamtarget.items import CodePair, Id, Item
@@ -79,6 +88,16 @@ def get_call(id: Id) -> Call[Item | None]:
 def picture_call(id: Id, size: int) -> Call[bytes]:
     """Return the request for an item's picture."""
     return Call("GET", f"{_item_path(id, '/image')}&size={size}", None, bytes)
+
+
+def groups_call(asked: Mapping[str, Any]) -> Call[ServedGroups]:
+    """Return the request for a page of groups."""
+    return Call("POST", "/v1/groups", _json(_without_none(asked)), _read_groups)
+
+
+def group_members_call(asked: Mapping[str, Any]) -> Call[tuple[ServedMember, ...]]:
+    """Return the request for members of a group."""
+    return Call("POST", "/v1/groups/members", _json(_without_none(asked)), _read_members)
 
 
 def stats_call() -> Call[dict[str, Any]]:
@@ -269,6 +288,23 @@ def _read_batch(answer: bytes) -> ServedBatch:
         took["encode_ms"],
         took["index_ms"],
     )
+
+
+def _read_groups(answer: bytes) -> ServedGroups:
+    found = json.loads(answer)
+    groups = tuple(
+        ServedGroup(group["id"], group["size"], group["representative"], _members(group["members"]))
+        for group in found["groups"]
+    )
+    return ServedGroups(found["radius"], found["linkage"], found["n_groups"], found["n_items"], groups, found["next"])
+
+
+def _read_members(answer: bytes) -> tuple[ServedMember, ...]:
+    return _members(json.loads(answer)["members"])
+
+
+def _members(members: list[dict[str, Any]]) -> tuple[ServedMember, ...]:
+    return tuple(ServedMember(member["id"], member["distance"], member.get("payload")) for member in members)
 
 
 def _read_item(answer: bytes) -> Item:

@@ -25,6 +25,40 @@ class ServedHit(NamedTuple):
     codes: tuple[bytes, ...] | None = None
 
 
+class ServedMember(NamedTuple):
+    """An item of a group; `payload` is None unless it was asked for."""
+
+    id: Id
+    distance: int
+    """Hamming distance to the representative of the group."""
+    payload: dict[str, Any] | None = None
+
+
+class ServedGroup(NamedTuple):
+    """A group of two or more items; see `hamtarget.store.groups.results.Group`."""
+
+    id: int
+    size: int
+    representative: Id
+    members: tuple[ServedMember, ...]
+
+    @property
+    def is_capped(self) -> bool:
+        """True if the group has more items than are given here."""
+        return len(self.members) < self.size
+
+
+class ServedGroups(NamedTuple):
+    """A page of groups, largest first, then by id; `after=next` gives the next page, unless `next` is None."""
+
+    radius: int
+    linkage: str
+    n_groups: int
+    n_items: int
+    groups: tuple[ServedGroup, ...]
+    next: int | None
+
+
 class ServedCost(NamedTuple):
     """Work that one query took: buckets looked up, rows read, embedding distances computed."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
+from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched
 from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
 from hamtarget.serve.match_messages import MatchRequest
 from hamtarget.serve.problems import Problem
+from hamtarget.store.groups.results import Member
 
 _JSON = "application/json"
 _DECIMALS = 4
@@ -117,6 +121,35 @@ def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
         payload_json(item).encode(),
         b"true" if has_image else b"false",
     )
+
+
+def groups_body(shown: ShownGroups) -> bytes:
+    """Return the answer to a request for groups."""
+    found = shown.groups
+    members = iter(_members([member for group in found.groups for member in group.members], shown.payloads))
+    groups = ",".join(
+        f'{{"id":{group.id},"size":{group.size},"representative":{_json(group.representative)},'
+        f'"is_capped":{"true" if group.is_capped else "false"},'
+        f'"members":[{",".join(islice(members, len(group.members)))}]}}'
+        for group in found.groups
+    )
+    return (
+        f'{{"radius":{found.radius},"linkage":{_json(found.linkage)},"n_groups":{found.n_groups},'
+        f'"n_items":{found.n_items},"groups":[{groups}],"next":{_or_null(found.next)}}}'
+    ).encode()
+
+
+def members_body(shown: ShownMembers) -> bytes:
+    """Return the answer to a request for the members of a group."""
+    return f'{{"members":[{",".join(_members(shown.members, shown.payloads))}]}}'.encode()
+
+
+def _members(members: Sequence[Member], payloads: list[str] | None) -> list[str]:
+    """Return each member as JSON."""
+    heads = [f'{{"id":{_json(id)},"distance":{distance}' for id, distance in members]
+    if payloads is None:
+        return [head + "}" for head in heads]
+    return [f'{head},"payload":{payload}}}' for head, payload in zip(heads, payloads, strict=True)]
 
 
 def _hits(asked: messages.OneQuery, found: Found) -> list[str]:

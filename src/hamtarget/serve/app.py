@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -29,6 +29,7 @@ from hamtarget.serve.instruments.gauges import Instruments
 from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.passing import PassOn
 from hamtarget.serve.problems import Problem, problem_of
+from hamtarget.serve.routes.group_routes import group_routes
 from hamtarget.serve.routes.item_routes import item_routes
 from hamtarget.serve.routes.pages import page_routes
 from hamtarget.serve.routes.searches import search_routes
@@ -106,10 +107,11 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         docs_url=None,
         redoc_url=None,
     )
-    searches, items = search_routes(service), item_routes(service)
+    searches, items, groups = search_routes(service), item_routes(service), group_routes(service)
     for router in (
         searches,
         items,
+        groups,
         status_routes(service, instruments, readiness),
         page_routes(),
     ):
@@ -151,7 +153,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
     entry: ASGIApp = Framework(app)
     if writer is not None:
         service.takes_changes = True
-        entry = PassOn(entry, to=writer, routes=[each for each in items.routes if isinstance(each, APIRoute)])
+        entry = PassOn(entry, to=writer, routes=_api_routes(items, groups))
     entry = Shortcut(entry, routes=plain_routes(searches), handlers=handlers)
     entry = Guard(
         entry,
@@ -168,3 +170,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         entry = ProxyHeadersMiddleware(entry, trusted_hosts=list(settings.trusted_proxies))  # type: ignore[arg-type, assignment]
     application = Application(entry, service)
     return application
+
+
+def _api_routes(*routers: APIRouter) -> list[APIRoute]:
+    return [route for router in routers for route in router.routes if isinstance(route, APIRoute)]

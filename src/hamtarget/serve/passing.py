@@ -1,4 +1,4 @@
-"""Passing changes on: a process that only reads hands them to the one that writes."""
+"""Passing on changes, and requests for groups: a process that only reads hands them to the one that writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hamtarget.serve.access.request_facts import facts_of
-from hamtarget.serve.access.roles import ITEMS_PATH
+from hamtarget.serve.access.roles import GROUP_PATHS, ITEMS_PATH
 from hamtarget.serve.problems import busy
 
 CLIENT_HEADER = b"x-hamtarget-client"
@@ -24,27 +24,27 @@ _MAX_HEAD_BYTES = 2**16
 
 
 class PassOn:
-    """Middleware that hands requests which change items to the process that writes, and returns its answer.
+    """Middleware that hands changes of items, and requests for groups, to the process that writes.
 
     It stands behind the guard: host, token, role, size and time of a request are checked before it is passed on.
 
     Args:
         app: the application, for all other requests.
         to: socket of the process that writes.
-        routes: routes of items; their paths name the endpoints among the meters.
+        routes: routes of items and groups; their paths name the endpoints among the meters.
     """
 
     def __init__(self, app: ASGIApp, *, to: Path, routes: Iterable[APIRoute]) -> None:
         self._app = app
         self._to = to
-        self._routes = {method: route for route in routes for method in route.methods or ()}
+        self._routes = {(method, _base(route.path)): route for route in routes for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http" or not _is_change(scope["method"], scope["path"]):
+        if scope["type"] != "http" or not _is_passed_on(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
-        scope["route"] = self._routes[scope["method"]]
+        scope["route"] = self._routes[scope["method"], _base(scope["path"])]
         body = await Request(scope, receive).body()
         try:
             response = await self._ask(scope, body)
@@ -81,8 +81,18 @@ class PassOn:
         return Response(content, status_code=status, headers=kept)
 
 
-def _is_change(method: str, path: str) -> bool:
-    return (method == "PUT" and path == ITEMS_PATH.rstrip("/")) or (method == "DELETE" and path.startswith(ITEMS_PATH))
+def _is_passed_on(method: str, path: str) -> bool:
+    # Groups get their ids where they are kept.
+    return (
+        (method == "PUT" and path == ITEMS_PATH.rstrip("/"))
+        or (method == "DELETE" and path.startswith(ITEMS_PATH))
+        or (method == "POST" and path in GROUP_PATHS)
+    )
+
+
+def _base(path: str) -> str:
+    """Return the path of an endpoint, without the id of an item."""
+    return ITEMS_PATH if path.startswith(ITEMS_PATH) else path
 
 
 def _parsed(head: bytes) -> tuple[int, dict[str, str]]:

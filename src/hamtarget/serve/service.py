@@ -18,10 +18,12 @@ from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
+from hamtarget.serve.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.cost_book import Slices
+from hamtarget.serve.lanes.grouping import Grouping, ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched, match_slowly
 from hamtarget.serve.lanes.memory import MemoryAccount
 from hamtarget.serve.lanes.work import (
@@ -84,6 +86,7 @@ class Service:
         self.meters = Meters()
         self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
+        self._grouping = Grouping(self.work, settings.threads)
         self.is_ready = False
         # True also where another process makes the changes.
         self.takes_changes = not store.read_only
@@ -138,6 +141,7 @@ class Service:
             TimeoutError: some work does not end; its thread still uses the store.
         """
         self.is_ready = False
+        self._grouping.end()
         lanes = (self._encoding, self._searching, self._reading, self._writing, self._drawing, self._sampling)
         async with asyncio.timeout(seconds):
             for lane in (*lanes, self._slow):
@@ -147,6 +151,7 @@ class Service:
         """Take no more requests, and cancel what runs for those that were taken; they are refused."""
         self.is_ready = False
         self._is_cancelled = True
+        self._grouping.end()
         for limits in list(self._running):
             limits.cancel()
 
@@ -178,6 +183,23 @@ class Service:
         if asked.histogram:
             code = query.codes[:1]
             found = replace(found, histogram=await self._sampling.submit(code, client=asker.client))
+        return found
+
+    async def groups(self, asked: GroupsRequest, asker: Asker) -> ShownGroups:
+        """Return a page of groups of near duplicates."""
+        if asked.limit * asked.members > self.settings.max_items:
+            raise _refused(
+                f"{asked.limit:,} groups of up to {asked.members:,} members may give more than "
+                f"{self.settings.max_items:,} items; ask for fewer"
+            )
+        found: ShownGroups = await self._slowly(asker, partial(self._grouping.page, asked, asker.limits))
+        return found
+
+    async def group_members(self, asked: GroupMembersRequest, asker: Asker) -> ShownMembers:
+        """Return members of one group."""
+        if asked.limit > self.settings.max_items:
+            raise _refused(f"limit is {asked.limit:,}; ask for at most {self.settings.max_items:,} members at a time")
+        found: ShownMembers = await self._slowly(asker, partial(self._grouping.members, asked, asker.limits))
         return found
 
     async def search_batch(self, asked: messages.ManyQueries, asker: Asker) -> Found:

@@ -8,6 +8,7 @@ from typing import Any
 from hamtarget.serve.access.tokens import ROLES, Role
 
 ITEMS_PATH = "/v1/items/"
+GROUP_PATHS = ("/v1/groups", "/v1/groups/members")
 # Needs no token: the page that asks for it, and the checks that the service lives.
 OPEN_PATHS = frozenset({"/", "/docs", "/healthz", "/readyz", "/favicon.ico"})
 OPEN_PREFIX = "/page/"
@@ -24,6 +25,8 @@ _ROLES: dict[tuple[str, str], Role] = {
     ("POST", "/v1/search/batch"): "read",
     ("POST", "/v1/nearest/batch"): "read",
     ("POST", "/v1/probe/batch"): "read",
+    ("POST", "/v1/groups"): "read",
+    ("POST", "/v1/groups/members"): "read",
     ("PUT", "/v1/items"): "write",
     # Whatever lies below /v1/items/.
     ("GET", ITEMS_PATH): "read",

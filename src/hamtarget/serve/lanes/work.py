@@ -325,6 +325,15 @@ class Work:
         pieces = self.shown_in_pieces(found.hits.ids.tolist(), limits)
         return replace(found, shown=[shown for piece in pieces for shown in piece])
 
+    def payloads(self, ids: list[Id], limits: Limits) -> list[str]:
+        """Return the payloads of items as JSON, "null" where there is none; they are read in pieces.
+
+        Raises:
+            LimitError: they are larger than an answer may be, or it took too long.
+        """
+        pieces = self._shown_in_pieces(ids, limits) if ids else ()
+        return ["null" if shown is None else shown.payload for piece in pieces for shown in piece]
+
     def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:
         """Read the items of each job's ids, all at once; one that reads much is answered by `TooSlow`."""
         began = time.perf_counter()

@@ -1,0 +1,141 @@
+"""Groups of a service's store: requests follow small changes, a thread of its own makes what takes longer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hamtarget.errors import HamtargetError, InputError, LimitError
+from hamtarget.search.limits import Limits
+from hamtarget.serve import group_messages as messages
+from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.problems import Problem, busy
+from hamtarget.store.groups.results import Groups, Linkage, Member
+
+# A request that finds more to do leaves it to the thread, and is answered at another try.
+_REQUEST_SECONDS = 1.0
+
+
+class ShownGroups(NamedTuple):
+    """A page of groups, and the payloads of all members in their order, as JSON; None: they were not asked for."""
+
+    groups: Groups
+    payloads: list[str] | None
+
+
+class ShownMembers(NamedTuple):
+    """Members of a group, and their payloads as JSON; None: they were not asked for."""
+
+    members: tuple[Member, ...]
+    payloads: list[str] | None
+
+
+class _Kind(NamedTuple):
+    radius: int
+    linkage: Linkage
+
+
+class Grouping:
+    """Answers requests for groups. At most one thread makes groups, of radii up to the store's own."""
+
+    def __init__(self, work: Work, threads: int) -> None:
+        self._work = work
+        self._store = work.store
+        self._threads = threads
+        self._making = threading.Lock()
+        self._limits = Limits()
+        # The change up to which the thread has brought each kind.
+        self._made: dict[_Kind, int] = {}
+
+    def end(self) -> None:
+        """End the thread that makes groups; what is kept stays as it was."""
+        self._limits.cancel()
+
+    def page(self, asked: messages.GroupsRequest, limits: Limits) -> ShownGroups:
+        """Return a page of groups.
+
+        Raises:
+            Problem: groups are being made.
+            LimitError: the answer is larger than allowed.
+        """
+        kind = self._kind(asked)
+        with self._bounded(kind, limits) as bounded:
+            found = self._store.groups(
+                kind.radius,
+                linkage=kind.linkage,
+                limit=asked.limit,
+                after=asked.after,
+                members=asked.members,
+                limits=bounded,
+            )
+        members = [member for group in found.groups for member in group.members]
+        return ShownGroups(found, self._payloads(members, limits) if asked.payload else None)
+
+    def members(self, asked: messages.GroupMembersRequest, limits: Limits) -> ShownMembers:
+        """Return members of a group; see `page`."""
+        kind = self._kind(asked)
+        with self._bounded(kind, limits) as bounded:
+            found = self._store.group_members(
+                asked.group,
+                kind.radius,
+                linkage=kind.linkage,
+                start=asked.start,
+                limit=asked.limit,
+                limits=bounded,
+            )
+        return ShownMembers(found, self._payloads(found, limits) if asked.payload else None)
+
+    def _kind(self, asked: messages.AnyGroups) -> _Kind:
+        """Return radius and linkage that are asked for.
+
+        Raises:
+            InputError: the radius is larger than the store's: groups of every radius would take memory and disk.
+        """
+        most = self._store.radius
+        radius = most if asked.radius is None else asked.radius
+        if radius > most:
+            raise InputError(
+                f"radius is {radius}; this service groups within 0 to {most} bits, the store's radius: ask for less, "
+                "or use `hamtarget groups` on the store itself"
+            )
+        return _Kind(radius, asked.linkage)
+
+    @contextlib.contextmanager
+    def _bounded(self, kind: _Kind, limits: Limits) -> Iterator[Limits]:
+        """Bound what a request does itself; the thread goes on with what takes longer."""
+        if self._making.locked():
+            raise _not_yet()
+        try:
+            yield Limits(seconds=min(_REQUEST_SECONDS, max(0.0, limits.seconds_left)))
+        except LimitError:
+            # What is at the last change and still takes too long would do so again.
+            if limits.seconds_left <= 0 or self._made.get(kind, -1) >= self._store.sequence:
+                raise
+            threading.Thread(target=self._make, args=(kind,), name="grouping", daemon=True).start()
+            raise _not_yet() from None
+
+    def _make(self, kind: _Kind) -> None:
+        if self._making.acquire(blocking=False):
+            try:
+                with contextlib.suppress(HamtargetError):
+                    sequence = self._store.sequence
+                    self._store.groups(
+                        kind.radius,
+                        linkage=kind.linkage,
+                        limit=1,
+                        members=1,
+                        threads=self._threads,
+                        limits=self._limits,
+                    )
+                    self._made[kind] = sequence
+            finally:
+                self._making.release()
+
+    def _payloads(self, members: Sequence[Member], limits: Limits) -> list[str]:
+        return self._work.payloads([member.id for member in members], limits)
+
+
+def _not_yet() -> Problem:
+    return busy("groups are being made, which takes long the first time and after many changes; try again")
