@@ -104,7 +104,7 @@ class Grouping:
 
     @contextlib.contextmanager
     def _bounded(self, kind: _Kind, limits: Limits) -> Iterator[Limits]:
-        """Bound what a request does itself; the thread goes on with what takes longer."""
+        """Give a request limits of its own; the thread goes on with what takes longer."""
         if self._making.locked():
             raise _not_yet()
         try:
