@@ -2,9 +2,10 @@
 
     python -m research.benchmarks.kept_groups --rows 1000000 --out research/results/kept_groups.json
 
-All rows are in groups, of three on average. Two stores take the same 1,000 rows in turns: a plain one, and one that is
-then asked for the first page of its groups. Of the new rows, half are near grouped ones, the others near nothing. The
-giant groups are ten codes of a tenth of the rows each, one bit apart from the next.
+Nearly all rows are in groups, of three on average; they have names and small payloads. Two stores take the same 1,000
+rows in turns: a plain one, and one that is then asked for the first page of its groups. Of the new rows, a share is
+near grouped ones, the others near nothing. The giant groups are ten codes of a tenth of the rows each, one bit apart
+from the next.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.store import Store
-from hamtarget.store.groups.results import Linkage
+from hamtarget.store.groups.results import Groups, Linkage
 
 N_CHANGED = 1000
 BATCH = 50_000
-PAGE = {"limit": 50, "members": 100}
 
 Codes = NDArray[np.uint8]
 Times = dict[str, list[float]]
@@ -53,9 +53,26 @@ def fill(path: Path, codes: Codes, radius: int) -> Store:
     store = Store.create(path, n_bits=8 * codes.shape[1], radius=radius)
     for start in range(0, len(codes), BATCH):
         block = codes[start : start + BATCH]
-        store.put_rows(np.arange(start, start + len(block)), codes=block)
+        put(store, start, block)
     store.compact()
     return store
+
+
+def first_page(store: Store, linkage: Linkage = "single") -> Groups:
+    """Return the first page of groups."""
+    return store.groups(linkage=linkage, limit=50, members=100)
+
+
+def put(store: Store, first: int, codes: Codes) -> None:
+    """Put rows with names and payloads, from a number on."""
+    ids = [name_of(row) for row in range(first, first + len(codes))]
+    payloads = [{"image": f"{row % 100}/{row}.jpg", "label": row % 100} for row in range(first, first + len(codes))]
+    store.put_rows(ids, codes=codes, payloads=payloads)
+
+
+def name_of(row: int) -> str:
+    """Return an id of about the length of a file name."""
+    return f"picture-{row:08}.jpg"
 
 
 def took(times: Times, name: str, call: Callable[[], Any]) -> Any:
@@ -68,36 +85,58 @@ def took(times: Times, name: str, call: Callable[[], Any]) -> Any:
 
 
 def measure_changes(
-    folder: Path, codes: Codes, radius: int, linkage: Linkage, rounds: int, rng: np.random.Generator
+    folder: Path,
+    codes: Codes,
+    radius: int,
+    linkage: Linkage,
+    rounds: int,
+    shares: list[float],
+    rng: np.random.Generator,
 ) -> dict[str, Any]:
     """Return medians of the times of puts and deletes, plain and with groups."""
-    times: Times = {}
+    made: Times = {}
+    result: dict[str, Any] = {}
     with fill(folder / "plain", codes, radius) as plain, fill(folder / "grouped", codes, radius) as store:
-        found = took(times, "made_anew", lambda: store.groups(linkage=linkage, **PAGE))
+        found = took(made, "made_anew", lambda: first_page(store, linkage))
+        result = {"n_groups": found.n_groups, "n_items": found.n_items, "made_anew": made["made_anew"][0]}
         n_rows = len(codes)
-        for number in range(rounds + 1):
-            near = flipped(codes[rng.integers(0, len(codes), N_CHANGED // 2)], rng)
-            far = rng.integers(0, 256, (N_CHANGED - len(near), codes.shape[1]), dtype=np.uint8)
-            new = np.concatenate((near, far))
-            ids = np.arange(n_rows, n_rows + N_CHANGED)
-            n_rows += N_CHANGED
-            gone = rng.choice(len(codes), N_CHANGED, replace=False)
-            noted: Times = {} if number == 0 else times
-            took(noted, "plain_put", lambda: plain.put_rows(ids, codes=new))  # noqa: B023
-            took(noted, "put", lambda: store.put_rows(ids, codes=new))  # noqa: B023
-            took(noted, "groups_after_put", lambda: store.groups(linkage=linkage, **PAGE))
-            took(noted, "plain_delete", lambda: plain.delete(gone))  # noqa: B023
-            took(noted, "delete", lambda: store.delete(gone))  # noqa: B023
-            took(noted, "groups_after_delete", lambda: store.groups(linkage=linkage, **PAGE))
-        medians = {name: statistics.median(each) for name, each in times.items()}
-        size = sum(file.stat().st_size for file in (folder / "grouped" / "groups").iterdir())
-    for change in ("put", "delete"):
-        for unit in ("", "_cpu"):
-            with_groups = medians[f"{change}{unit}"] + medians[f"groups_after_{change}{unit}"]
-            medians[f"{change}_ratio{unit}"] = with_groups / medians[f"plain_{change}{unit}"]
+        for share in shares:
+            times: Times = {}
+            for number in range(rounds + 1):
+                # The first round is not counted.
+                noted: Times = times if number else {}
+                new = new_codes(codes, share, rng)
+                took(noted, "plain_put", lambda: put(plain, n_rows, new))  # noqa: B023
+                took(noted, "put", lambda: put(store, n_rows, new))  # noqa: B023
+                took(noted, "groups_after_put", lambda: first_page(store, linkage))
+                gone = [name_of(row) for row in rng.choice(len(codes), N_CHANGED, replace=False)]
+                took(noted, "plain_delete", lambda: plain.delete(gone))  # noqa: B023
+                took(noted, "delete", lambda: store.delete(gone))  # noqa: B023
+                took(noted, "groups_after_delete", lambda: first_page(store, linkage))
+                n_rows += N_CHANGED
+            result[f"near_{share:g}"] = with_ratios({name: statistics.median(each) for name, each in times.items()})
+        result["groups_bytes"] = sum(file.stat().st_size for file in (folder / "grouped" / "groups").glob("*.db"))
     for name in ("plain", "grouped"):
         shutil.rmtree(folder / name)
-    return {"n_groups": found.n_groups, "n_items": found.n_items, "groups_bytes": size, **medians}
+    return result
+
+
+def new_codes(codes: Codes, share: float, rng: np.random.Generator) -> Codes:
+    """Return new codes, of which a share is near some of `codes`."""
+    near = flipped(codes[rng.integers(0, len(codes), round(share * N_CHANGED))], rng)
+    far = rng.integers(0, 256, (N_CHANGED - len(near), codes.shape[1]), dtype=np.uint8)
+    return np.concatenate((near, far))
+
+
+def with_ratios(medians: dict[str, float]) -> dict[str, float]:
+    """Return medians, and the ratio of a change and the groups after it to the same change of a plain store."""
+    ratios = {
+        f"{change}_ratio{unit}": (medians[f"{change}{unit}"] + medians[f"groups_after_{change}{unit}"])
+        / medians[f"plain_{change}{unit}"]
+        for change in ("put", "delete")
+        for unit in ("", "_cpu")
+    }
+    return {**medians, **ratios}
 
 
 def measure_giants(folder: Path, n_rows: int, n_bits: int, radius: int) -> dict[str, Any]:
@@ -105,15 +144,20 @@ def measure_giants(folder: Path, n_rows: int, n_bits: int, radius: int) -> dict[
     ten = np.packbits(np.arange(n_bits) < np.arange(10)[:, None], axis=1, bitorder="little")
     times: Times = {}
     with fill(folder / "giants", np.repeat(ten, n_rows // 10, axis=0), radius) as store:
-        (group,) = took(times, "made_anew", lambda: store.groups(**PAGE)).groups
+        (group,) = took(times, "made_anew", lambda: first_page(store)).groups
         another = np.packbits(np.arange(n_bits) < 10, bitorder="little")[None]
-        store.put_rows([n_rows], codes=another)
-        took(times, "groups_after_put", lambda: store.groups(**PAGE))
-        store.delete([5])
-        took(times, "groups_after_delete", lambda: store.groups(**PAGE))
+        put(store, n_rows, another)
+        took(times, "groups_after_put", lambda: first_page(store))
+        store.delete([name_of(5)])
+        took(times, "groups_after_delete", lambda: first_page(store))
         took(times, "members", lambda: store.group_members(group.id, start=n_rows // 2))
     shutil.rmtree(folder / "giants")
     return {"size": group.size, "is_capped": group.is_capped, **{name: each[0] for name, each in times.items()}}
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Return numbers for people to read."""
+    return {name: rounded(each) if isinstance(each, dict) else round(each, 4) for name, each in values.items()}
 
 
 def main() -> None:
@@ -123,6 +167,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--radius", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--near", nargs="+", type=float, default=[0.1, 0.5], help="shares of new rows near others")
     parser.add_argument("--linkages", nargs="+", default=["single", "representative"])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -132,11 +177,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for linkage in options.linkages:
             result[linkage] = measure_changes(
-                Path(folder), codes, options.radius, linkage, options.rounds, np.random.default_rng(1)
+                Path(folder), codes, options.radius, linkage, options.rounds, options.near, np.random.default_rng(1)
             )
-            print(linkage, {name: round(value, 4) for name, value in result[linkage].items()}, flush=True)
+            print(linkage, rounded(result[linkage]), flush=True)
         result["giants"] = measure_giants(Path(folder), options.rows, options.bits, options.radius)
-        print("giants", {name: round(value, 4) for name, value in result["giants"].items()})
+        print("giants", rounded(result["giants"]))
     if options.out:
         write_json(options.out, {**result, **provenance(seed=0)})
 

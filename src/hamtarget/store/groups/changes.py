@@ -31,7 +31,9 @@ def read_changes(tables: GroupTables, source: Source, after: int) -> Changes:
     if gone is None:
         # Traces of the deleted are gone as well: what is grouped is compared with what is there.
         gone = source.missing(np.array(tables.all_rows(), dtype=np.int64))
-    numbers = tables.places_of_rows([*rows.tolist(), *gone])
+    # Most rows that came are later than all that are in groups.
+    last = tables.last_row()
+    numbers = tables.places_of_rows([*rows[rows <= last].tolist(), *gone])
     places = tables.places(sorted(set(numbers.values())))
     left: dict[Place, list[int]] = {}
     came: dict[bytes, list[int]] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hamtarget.search.limits import Limits
 from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
-from hamtarget.store.groups.source import Near, Rows, Source, codes_of
+from hamtarget.store.groups.source import Near, Source, codes_of
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Place
 
 
@@ -31,7 +31,7 @@ class _Node:
     """True if it was the representative of its group before."""
     place: Place | None = None
     """None if it is not in the tables."""
-    rows: Rows | None = None
+    rows: list[int] | None = None
     """All of its rows, where it is not in the tables."""
 
     @property
@@ -119,7 +119,7 @@ class RepresentativeLinkage:
         if not codes:
             return set()
         return {
-            (int(rows[0]), code)
+            (rows[0], code)
             for block in self._source.near(codes_of(codes), 0)
             for near in block
             for code, rows in near.items()
@@ -158,7 +158,7 @@ class RepresentativeLinkage:
         places = self._tables.places_of_codes(list(unmet))
         self._know({place.group for place in places.values()})
         for code, rows in unmet.items():
-            turn = int(rows[0])
+            turn = rows[0]
             place = places.get(code)
             if place is None:
                 self._nodes[code] = _Node(code, turn, turn, rows=rows)
@@ -251,7 +251,7 @@ class RepresentativeLinkage:
             elif node.rows is not None and id is not None:
                 number = self._kept.next_place + len(added)
                 added.append(Place(number, node.code, id))
-                rows += ((row, number) for row in node.rows.tolist())
+                rows += ((row, number) for row in node.rows)
         tables.move_groups(moved_groups)
         # After the groups: a place that was looked at may have left one of them.
         tables.move_places(moved_places)

@@ -8,7 +8,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
-from hamtarget.store.groups.source import Near, Rows, Source, codes_of
+from hamtarget.store.groups.source import Near, Source, codes_of
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind, Place
 
 
@@ -59,7 +59,7 @@ class SingleLinkage:
         self._of_group: dict[int, _Part] = {}
         self._of_place: dict[int, _Part] = {}
         self._old: dict[int, GroupRow] = {}
-        self._new_places: dict[bytes, tuple[int, Rows]] = {}
+        self._new_places: dict[bytes, tuple[int, list[int]]] = {}
         self._touched: set[int] = set()
 
     def follow(self, changes: Changes) -> Kept:
@@ -115,7 +115,7 @@ class SingleLinkage:
         self._parts += parts.values()
 
     def _come(self, changes: Changes) -> None:
-        known = self._tables.places_of_codes(list(changes.came))
+        known = self._tables.places_of_codes(sorted(changes.came))
         self._know({place.group for place in known.values()})
         joined = []
         for code, place in known.items():
@@ -130,7 +130,9 @@ class SingleLinkage:
         for block in self._source.near(codes_of(fresh), self._radius):
             if self._limits is not None:
                 self._limits.check()
-            known = self._tables.places_of_codes(sorted({code for near in block for code in near}))
+            # Those of the codes that came are known by now.
+            others = {code for near in block if len(near) > 1 for code in near} - changes.came.keys()
+            known |= self._tables.places_of_codes(sorted(others - known.keys()))
             self._know({place.group for place in known.values()})
             for code, near in zip(fresh[done : done + len(block)], block, strict=True):
                 if len(near) > 1 or len(near[code]) > 1:
@@ -146,11 +148,11 @@ class SingleLinkage:
             if (low := part.top()) is not (top := parts[0].top()):
                 low.above = top
 
-    def _new_part(self, code: bytes, rows: Rows) -> _Part:
+    def _new_part(self, code: bytes, rows: list[int]) -> _Part:
         if code not in self._new_places:
             number = self._kept.next_place + len(self._new_places)
             self._new_places[code] = number, rows
-            self._of_place[number] = _Part(int(rows[0]), len(rows), places=[number])
+            self._of_place[number] = _Part(rows[0], len(rows), places=[number])
             self._parts.append(self._of_place[number])
         return self._of_place[self._new_places[code][0]]
 
@@ -218,4 +220,4 @@ class SingleLinkage:
         self._tables.move_groups(moved_groups)
         self._tables.move_places(moved_places)
         self._tables.add_places(added)
-        self._tables.add_members((row, place.number) for place in added for row in new[place.number][1].tolist())
+        self._tables.add_members((row, place.number) for place in added for row in new[place.number][1])

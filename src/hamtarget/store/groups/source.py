@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.search.distinct import distinct_codes
+from hamtarget.search.results import BatchHits
 
 Rows = NDArray[np.int64]
-Near = dict[bytes, Rows]
+Near = dict[bytes, list[int]]
 """Codes near to another one, which is one of them, each with all of its rows, ascending."""
 
-# So many hits are sorted into codes by Python; more of them by arrays.
-_FEW_HITS = 64
+# So many hits are sorted into codes by Python, which is faster unless many have one code; more of them by arrays.
+_FEW_HITS = 20_000
 
 
 class Source(Protocol):
@@ -66,16 +67,29 @@ def codes_of(keys: list[bytes]) -> Codes:
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
 
 
-def near_of(rows: Rows, codes: Codes) -> Near:
-    """Return the hits of one search by their codes."""
-    if len(rows) == 1:
-        return {codes.tobytes(): rows}
-    if len(rows) > _FEW_HITS:
-        first, place = distinct_codes(codes)
-        order = np.lexsort((rows, place))
-        parts = np.split(rows[order], np.flatnonzero(np.diff(place[order])) + 1)
-        return dict(zip(keys_of(codes[first]), parts, strict=True))
-    by_code: dict[bytes, list[int]] = {}
-    for row, key in zip(rows.tolist(), keys_of(codes), strict=True):
-        by_code.setdefault(key, []).append(row)
-    return {key: np.sort(np.array(found, dtype=np.int64)) for key, found in by_code.items()}
+def near_of(hits: BatchHits, codes: Codes) -> list[Near]:
+    """Return the hits of each search by their codes; hits at one distance are in the order of their rows.
+
+    Args:
+        hits: of one search or more.
+        codes: of all hits.
+    """
+    bounds = hits.offsets.tolist()
+    searches = zip(bounds, bounds[1:], strict=False)
+    if len(hits.rows) > _FEW_HITS:
+        return [_near_of_many(hits.rows[start:stop], codes[start:stop]) for start, stop in searches]
+    rows, keys = hits.rows.tolist(), keys_of(codes)
+    found: list[Near] = []
+    for start, stop in searches:
+        by_code: Near = {}
+        for place in range(start, stop):
+            by_code.setdefault(keys[place], []).append(rows[place])
+        found.append(by_code)
+    return found
+
+
+def _near_of_many(rows: Rows, codes: Codes) -> Near:
+    first, place = distinct_codes(codes)
+    order = np.argsort(place, kind="stable")
+    parts = np.split(rows[order], np.flatnonzero(np.diff(place[order])) + 1)
+    return {key: part.tolist() for key, part in zip(keys_of(codes[first]), parts, strict=True)}

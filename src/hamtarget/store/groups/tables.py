@@ -187,6 +187,10 @@ class GroupTables:
         """
         return [(id, bytes(code), row) for id, code, row in self._look_up(sql, ids)]
 
+    def last_row(self) -> int:
+        """Return the last row that is in a group; -2**63 where there is none."""
+        return int(self._run("SELECT coalesce(max(row), ?) FROM {members}", (-(2**63),))[0][0])
+
     def all_rows(self) -> list[int]:
         """Return all rows that are in groups."""
         return [row for (row,) in self._run("SELECT row FROM {members}")]

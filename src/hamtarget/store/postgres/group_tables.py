@@ -162,12 +162,7 @@ class PostgresSource:
             hits = found.hits(len(block), None)
             distinct = np.unique(hits.rows)
             _, their_codes = self._read(f"row = ANY('{integers(distinct.tolist())}'::bigint[])")
-            hit_codes = their_codes[np.searchsorted(distinct, hits.rows)]
-            bounds = hits.offsets.tolist()
-            yield [
-                near_of(hits.rows[first:end], hit_codes[first:end])
-                for first, end in zip(bounds, bounds[1:], strict=False)
-            ]
+            yield near_of(hits, their_codes[np.searchsorted(distinct, hits.rows)])
 
     def ids_of(self, rows: Sequence[int]) -> list[Id]:
         """Return the ids of rows, all of which are there."""

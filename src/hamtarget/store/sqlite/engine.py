@@ -132,7 +132,7 @@ class FolderEngine:
         self._names = Names(lambda: self._live.names, self._readers.one, find_ids)
         self._unsaved_rows = 0
         self._kept_cells = KeptCells(path, self._live, self.reading) if self.settings.keeps_vectors else None
-        self._group_files = GroupFiles(path, self.read, self.settings.durability, read_only=read_only)
+        self._group_files = GroupFiles(path, self.read, self.ids_of, self.settings.durability, read_only=read_only)
         if not read_only:
             self._group_files.take_back(self._live.sequence)
         tell_of_forks(self)

@@ -36,6 +36,8 @@ from hamtarget.store.sqlite.state import read_state
 T = TypeVar("T")
 U = TypeVar("U")
 
+KnownIds = Callable[[Rows], dict[int, Id]]
+
 FOLDER_NAME = "groups"
 _VERSION = 1
 _WAIT_SECONDS = 30.0
@@ -54,9 +56,23 @@ class FolderSource:
     """A folder's store at one change, as groups read it."""
 
     def __init__(
-        self, connection: sqlite3.Connection, index: MultiIndex, threads: int = 1, limits: Limits | None = None
+        self,
+        connection: sqlite3.Connection,
+        index: MultiIndex,
+        known_ids: KnownIds,
+        threads: int = 1,
+        limits: Limits | None = None,
     ) -> None:
-        """Read a store whose database and index are at the same change, which stays for the time being."""
+        """Read a store whose database and index are at the same change, which stays for the time being.
+
+        Args:
+            connection: to the database.
+            index: at the same change.
+            known_ids: gives ids by row, perhaps without those of rows that have been deleted since.
+            threads: that search.
+            limits: bounds on the work.
+        """
+        self._known_ids = known_ids
         self._connection = connection
         self._index = index
         self._threads = threads
@@ -101,16 +117,15 @@ class FolderSource:
             threads=self._threads,
             limits=self._limits,
         ):
-            _, found = present(self._index, hits.rows)
-            bounds = hits.offsets.tolist()
-            yield [
-                near_of(hits.rows[start:stop], found[start:stop])
-                for start, stop in zip(bounds, bounds[1:], strict=False)
-            ]
+            yield near_of(hits, present(self._index, hits.rows)[1])
 
     def ids_of(self, rows: Sequence[int]) -> list[Id]:
         """Return the ids of rows, all of which are there."""
-        return find_all_ids(self._connection, rows)
+        known = self._known_ids(np.array(rows, dtype=np.int64))
+        # Some may have been deleted since.
+        unknown = [row for row in rows if row not in known]
+        known.update(zip(unknown, find_all_ids(self._connection, unknown), strict=True))
+        return [known[row] for row in rows]
 
 
 class GroupFiles:
@@ -120,17 +135,21 @@ class GroupFiles:
     and lets them follow there.
     """
 
-    def __init__(self, folder: Path, read: ReadFolder, durability: Durability, *, read_only: bool) -> None:
+    def __init__(
+        self, folder: Path, read: ReadFolder, known_ids: KnownIds, durability: Durability, *, read_only: bool
+    ) -> None:
         """Find the files of a folder.
 
         Args:
             folder: of the store.
             read: calls something with database and index at the same change.
+            known_ids: gives ids by row, without those of rows that were deleted meanwhile.
             durability: that of the store.
             read_only: True if the store was opened for reading only.
         """
         self._folder = folder / FOLDER_NAME
         self._read = read
+        self._known_ids = known_ids
         self._durability: Durability = durability
         self._read_only = read_only
         self._opened: dict[Kind, SqliteGroups] = {}
@@ -172,7 +191,7 @@ class GroupFiles:
 
         def read_store(work: Callable[[Source, IdsOf], U]) -> U:
             def at_one_change(connection: sqlite3.Connection, index: MultiIndex) -> U:
-                source = FolderSource(connection, index, threads, limits)
+                source = FolderSource(connection, index, self._known_ids, threads, limits)
                 return work(source, source.ids_of)
 
             return self._read(at_one_change)
