@@ -128,6 +128,15 @@ def test_what_takes_long_is_made_by_a_thread_of_its_own(tmp_path, monkeypatch):
         assert answer.json["n_groups"] == 2
 
 
+def test_kinds_of_groups_are_bounded(call, monkeypatch):
+    monkeypatch.setattr(grouping, "_MOST_KINDS", 2)
+    assert call.post("/v1/groups", {"radius": 1}).status == 200
+    assert call.post("/v1/groups", {"radius": 0}).status == 200
+    answer = call.post("/v1/groups", {"radius": 1, "linkage": "representative"})
+    assert (answer.status, answer.kind) == (422, "input")
+    assert call.post("/v1/groups", {"radius": 0}).status == 200
+
+
 def test_a_service_that_only_reads_has_groups_too(tmp_path):
     fill(Store.create(tmp_path / "store", n_bits=N_BITS, radius=2)).close()
     with service(Store.open(tmp_path / "store", read_only=True)) as call:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hamtarget.errors import DtypeError, InputError, LimitError
-from hamtarget.search import Limits
+from hamtarget.search import Embeddings, Limits
 from hamtarget.store.groups import following
 
 N_BITS = 64
@@ -165,6 +165,21 @@ def test_readers_follow_in_memory_from_what_is_kept(stores, store, no_rebuild):
         # Whoever writes gives ids that stay, and the reader takes them over.
         assert members(store.groups()) == {2: ["c", "d"], 3: ["e", "f"], 4: ["g", "h"]}
         assert members(reader.groups()) == {2: ["c", "d"], 3: ["e", "f"], 4: ["g", "h"]}
+
+
+def test_a_reader_holds_few_kinds_in_memory(stores, store):
+    store.put_rows(["a", "b", "c"], codes=codes_of(0, 3, 6))
+    with stores.open(read_only=True) as reader:
+        for _ in range(2):
+            assert [reader.groups(radius).n_groups for radius in range(8)] == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_groups_of_a_store_with_embeddings(stores):
+    with stores.create("vectors", n_bits=N_BITS, radius=2, embeddings=Embeddings(8)) as store:
+        store.put_rows(["a", "b", "c"], codes=codes_of(0, 1, 20), embeddings=np.ones((3, 8), dtype=np.float32))
+        assert members(store.groups()) == {1: ["a", "b"]}
+        store.put_rows(["d"], codes=codes_of(19), embeddings=np.ones((1, 8), dtype=np.float32))
+        assert members(store.groups()) == {1: ["a", "b"], 2: ["c", "d"]}
 
 
 def test_groups_are_asked_for_by_threads_while_items_come_and_go(store):

@@ -16,6 +16,8 @@ from hamtarget.store.groups.results import Groups, Linkage, Member
 
 # A request that finds more to do leaves it to the thread, and is answered at another try.
 _REQUEST_SECONDS = 1.0
+# Each kind takes memory or disk of its own.
+_MOST_KINDS = 8
 
 
 class ShownGroups(NamedTuple):
@@ -46,6 +48,7 @@ class Grouping:
         self._threads = threads
         self._making = threading.Lock()
         self._limits = Limits()
+        self._asked: set[_Kind] = set()
         # The change up to which the thread has brought each kind.
         self._made: dict[_Kind, int] = {}
 
@@ -91,7 +94,7 @@ class Grouping:
         """Return radius and linkage that are asked for.
 
         Raises:
-            InputError: the radius is larger than the store's: groups of every radius would take memory and disk.
+            InputError: the radius is larger than the store's, or there are too many kinds.
         """
         most = self._store.radius
         radius = most if asked.radius is None else asked.radius
@@ -100,7 +103,15 @@ class Grouping:
                 f"radius is {radius}; this service groups within 0 to {most} bits, the store's radius: ask for less, "
                 "or use `hamtarget groups` on the store itself"
             )
-        return _Kind(radius, asked.linkage)
+        kind = _Kind(radius, asked.linkage)
+        if kind not in self._asked and len(self._asked) >= _MOST_KINDS:
+            known = ", ".join(f"{each.radius} {each.linkage}" for each in sorted(self._asked))
+            raise InputError(
+                f"radius {radius} and {asked.linkage} linkage are one kind of groups too many; this service has "
+                f"{_MOST_KINDS}: ask for one of {known}"
+            )
+        self._asked.add(kind)
+        return kind
 
     @contextlib.contextmanager
     def _bounded(self, kind: _Kind, limits: Limits) -> Iterator[Limits]:

@@ -34,6 +34,8 @@ U = TypeVar("U")
 
 # Values looked up by one statement, and codes searched for at a time.
 _AT_ONCE = 256
+# Kinds of groups that a reader holds in memory.
+_MOST_IN_MEMORY = 4
 
 
 class PostgresGroups:
@@ -228,5 +230,8 @@ class GroupsInDatabase:
         known = -1 if kept is None else kept.tables.read_state().sequence
         if groups.is_there and groups.tables.read_state().sequence > known:
             kept = groups.copied_to_memory()
+        self._in_memory.pop(kind, None)
+        while len(self._in_memory) >= _MOST_IN_MEMORY:
+            self._in_memory.pop(next(iter(self._in_memory)))
         self._in_memory[kind] = kept or SqliteGroups.in_memory()
         return self._in_memory[kind]

@@ -311,7 +311,13 @@ class FolderEngine:
                     sequence = self._follow(connection)
                     version = live.version
                     if live.sequence == sequence and not version & 1:
-                        result = work(connection, live.index)
+                        try:
+                            result = work(connection, live.index)
+                        except Exception:
+                            # It may have failed because the index changed under it.
+                            if live.version == version:
+                                raise
+                            continue
                         if live.version == version:
                             return result
             with self._live.lock, transaction(connection, kind="DEFERRED"):

@@ -42,6 +42,9 @@ FOLDER_NAME = "groups"
 _VERSION = 1
 _WAIT_SECONDS = 30.0
 _TURN_SECONDS = 0.05
+_ROWS_AT_ONCE = 16_384
+# Kinds of groups that a reader holds in memory.
+_MOST_IN_MEMORY = 4
 
 
 class ReadFolder(Protocol):
@@ -87,7 +90,7 @@ class FolderSource:
 
     def everything(self) -> tuple[Rows, Codes]:
         """Return all rows, ascending, and their codes."""
-        return present(self._index, np.sort(self._index.ids()))
+        return self._present(np.sort(self._index.ids()))
 
     def n_changed(self, after: int, most: int) -> int:
         """Return how many rows were written after a change; `most` at most."""
@@ -96,7 +99,7 @@ class FolderSource:
 
     def changed(self, after: int) -> tuple[Rows, Codes]:
         """Return rows that were written after a change, and their codes."""
-        return present(self._index, np.fromiter(changed_rows(self._connection, after=after), np.int64))
+        return self._present(np.fromiter(changed_rows(self._connection, after=after), np.int64))
 
     def deleted(self, after: int) -> list[int] | None:
         """Return rows that were deleted after a change; None if that is not known any more."""
@@ -117,7 +120,14 @@ class FolderSource:
             threads=self._threads,
             limits=self._limits,
         ):
-            yield near_of(hits, present(self._index, hits.rows)[1])
+            yield near_of(hits, self._present(hits.rows)[1])
+
+    def _present(self, rows: Rows) -> tuple[Rows, Codes]:
+        """Return rows and their codes; an index with embeddings gives both, which need not all fit into memory."""
+        parts = [present(self._index, rows[start : start + _ROWS_AT_ONCE]) for start in _starts(len(rows))]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def ids_of(self, rows: Sequence[int]) -> list[Id]:
         """Return the ids of rows, all of which are there."""
@@ -243,7 +253,9 @@ class GroupFiles:
             kept = SqliteGroups.in_memory()
         if kept is not None:
             if opened is not None:
-                opened.connection.close()
+                self._opened.pop(kind).connection.close()
+            while len(self._opened) >= _MOST_IN_MEMORY:
+                self._opened.pop(next(iter(self._opened))).connection.close()
             self._opened[kind] = kept
         return self._opened[kind]
 
@@ -322,6 +334,11 @@ def _read_file(path: Path, after: int) -> SqliteGroups | None:
             return copy
         copy.connection.close()
     return None
+
+
+def _starts(n_rows: int) -> range:
+    # One part at least, so that there is an array of the right shape.
+    return range(0, max(1, n_rows), _ROWS_AT_ONCE)
 
 
 def _remove_file(path: Path) -> None:
