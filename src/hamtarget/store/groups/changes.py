@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hamtarget.store.groups.source import Source, keys_of
+from hamtarget.store.groups.source import Source, codes_of, keys_of
 from hamtarget.store.groups.tables import GroupTables, Place
 
 
@@ -17,6 +17,8 @@ class Changes(NamedTuple):
     """Rows that are no longer at a place: deleted, or with another code now."""
     came: dict[bytes, list[int]]
     """New rows, and rows with another code than before, by their codes."""
+    shared: list[bytes]
+    """Those of the codes that came which other rows may have."""
 
     @property
     def rows_that_left(self) -> list[int]:
@@ -47,4 +49,6 @@ def read_changes(tables: GroupTables, source: Source, after: int) -> Changes:
     for row in gone:
         if row in numbers:
             left.setdefault(places[numbers[row]], []).append(row)
-    return Changes(left, came)
+    codes_that_came = list(came)
+    shared = source.are_shared(codes_of(codes_that_came)) if came else []
+    return Changes(left, came, [code for code, is_shared in zip(codes_that_came, shared, strict=True) if is_shared])

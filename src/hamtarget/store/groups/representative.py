@@ -57,6 +57,8 @@ class RepresentativeLinkage:
         self._gone: set[int] = set()
         # Group and number of new rows of places that stay.
         self._joined: dict[int, tuple[int, int]] = {}
+        # Codes that came and are in no table.
+        self._fresh: set[bytes] = set()
         self._nodes: dict[bytes, _Node] = {}
         self._waiting: list[tuple[int, bytes]] = []
         self._looked: dict[bytes, _Node] = {}
@@ -81,7 +83,7 @@ class RepresentativeLinkage:
     def _write_rows(self, changes: Changes) -> set[tuple[int, bytes]]:
         """Remove and add rows at places that stay, and return turn and code of the places to look at."""
         tables = self._tables
-        known = tables.places_of_codes(list(changes.came))
+        known = tables.places_of_codes(changes.shared)
         self._know({place.group for place in (*known.values(), *changes.left)})
         left = changes.rows_that_left
         self._gone = set(left)
@@ -112,7 +114,10 @@ class RepresentativeLinkage:
         dirty = {(place.first, place.code) for id in upset for place in tables.places_of_group(id)}
         codes = {place.number: place.code for place in known.values()}
         dirty |= {(first, codes[number]) for number, first in tables.firsts(earlier).items()}
-        return dirty | self._turns(fresh)
+        self._fresh.update(fresh)
+        shared = set(changes.shared)
+        dirty |= {(changes.came[code][0], code) for code in fresh if code not in shared}
+        return dirty | self._turns([code for code in fresh if code in shared])
 
     def _turns(self, codes: list[bytes]) -> set[tuple[int, bytes]]:
         """Return turn and code of places that are not in the tables: an older row, so far alone, may have the code."""
@@ -155,7 +160,7 @@ class RepresentativeLinkage:
     def _meet(self, found: Iterable[Near]) -> None:
         """Make nodes of all codes that were found."""
         unmet = {code: rows for near in found for code, rows in near.items() if code not in self._nodes}
-        places = self._tables.places_of_codes(list(unmet))
+        places = self._tables.places_of_codes(sorted(unmet.keys() - self._fresh))
         self._know({place.group for place in places.values()})
         for code, rows in unmet.items():
             turn = rows[0]

@@ -115,7 +115,7 @@ class SingleLinkage:
         self._parts += parts.values()
 
     def _come(self, changes: Changes) -> None:
-        known = self._tables.places_of_codes(sorted(changes.came))
+        known = self._tables.places_of_codes(changes.shared)
         self._know({place.group for place in known.values()})
         joined = []
         for code, place in known.items():

@@ -50,6 +50,10 @@ class Source(Protocol):
         """Return those of the rows that are not there."""
         ...
 
+    def are_shared(self, codes: Codes) -> list[bool]:
+        """Return for each of the codes if several rows may have it; False only if one row has."""
+        ...
+
     def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         ...

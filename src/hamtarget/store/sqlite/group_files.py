@@ -110,6 +110,15 @@ class FolderSource:
         missing: list[int] = rows[~np.isin(rows, self._index.ids())].tolist()
         return missing
 
+    def are_shared(self, codes: Codes) -> list[bool]:
+        """Return for each of the codes if several rows have it."""
+        if not len(codes):
+            return []
+        request = self._index.requests.search(codes, 0, limit=2, rerank=None, embedding=None)
+        hits = self._index.find_batch(request._replace(limits=self._limits), threads=self._threads)
+        shared: list[bool] = (np.diff(hits.offsets) > 1).tolist()
+        return shared
+
     def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         for _, hits in hits_in_blocks(
