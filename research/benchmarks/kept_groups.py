@@ -98,7 +98,11 @@ def measure_changes(
     result: dict[str, Any] = {}
     with fill(folder / "plain", codes, radius) as plain, fill(folder / "grouped", codes, radius) as store:
         found = took(made, "made_anew", lambda: first_page(store, linkage))
-        result = {"n_groups": found.n_groups, "n_items": found.n_items, "made_anew": made["made_anew"][0]}
+        result = {
+            "n_groups": found.n_groups,
+            "n_items": found.n_items,
+            **{name: each[0] for name, each in made.items()},
+        }
         n_rows = len(codes)
         for share in shares:
             times: Times = {}

@@ -11,8 +11,11 @@ from hamtarget.progress import Progress
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import Pairs, hits_in_blocks, pairs_within
-from hamtarget.store.groups.source import Rows
+from hamtarget.store.groups.source import Rows, keys_of
 from hamtarget.store.groups.tables import Kind
+
+# So few codes are compared in less time than an index of them is made.
+_FEW_CODES = 32
 
 
 def partition(
@@ -27,6 +30,8 @@ def partition(
         progress: called with codes done and all codes.
         limits: bounds on the work.
     """
+    if kind.linkage == "single" and len(codes) <= _FEW_CODES:
+        return _roots_of_few(codes, kind.radius)
     if kind.linkage == "single":
         return _roots(len(codes), pairs_within(codes, kind.radius, threads=threads, progress=progress, limits=limits))
     return _leaders(codes, kind.radius, threads, progress, limits)
@@ -58,6 +63,18 @@ def _leaders(codes: Codes, radius: int, threads: int, progress: Progress | None,
                 near = hits.rows[hits.offsets[query] : hits.offsets[query + 1]]
                 leaders[near[leaders[near] < 0]] = own
     return leaders
+
+
+def _roots_of_few(codes: Codes, radius: int) -> Rows:
+    """Return, for each code, the first one that steps within the radius connect it with, by comparing all."""
+    numbers = [int.from_bytes(key) for key in keys_of(codes)]
+    roots = list(range(len(numbers)))
+    for number, one in enumerate(numbers):
+        for other in range(number):
+            if roots[other] != roots[number] and (one ^ numbers[other]).bit_count() <= radius:
+                low, high = sorted((roots[other], roots[number]))
+                roots = [low if root == high else root for root in roots]
+    return np.array(roots)
 
 
 def _roots(n_nodes: int, pairs: Iterable[Pairs]) -> Rows:

@@ -9,7 +9,7 @@ from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
 from hamtarget.store.groups.source import Near, Source, codes_of
-from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind, Place
+from hamtarget.store.groups.tables import GroupPlace, GroupRow, GroupTables, Kept, Kind, Place
 
 
 @dataclass(slots=True, eq=False)
@@ -83,10 +83,12 @@ class SingleLinkage:
             n_left[place.group] = n_left.get(place.group, 0) + len(rows)
         self._touched |= n_left.keys()
         to_split = {place.group for place in emptied}
+        remaining = tables.places_of_groups(sorted(to_split))
         for id, count in sorted(n_left.items()):
             group = self._old[id]
+            if id in remaining:
+                self._split(group, remaining[id], has_representative=group.representative not in gone)
             if id in to_split:
-                self._split(group, has_representative=group.representative not in gone)
                 continue
             first = group.representative
             has_representative = first not in gone
@@ -95,19 +97,17 @@ class SingleLinkage:
             size = group.size - count
             self._add_part(_Part(first, size, id, size, has_representative))
 
-    def _split(self, group: GroupRow, *, has_representative: bool) -> None:
-        """Find the connected parts of what is left of a group."""
-        places = sorted(self._tables.places_of_group(group.id), key=lambda place: place.first)
-        if not places:
-            return
-        counts = self._tables.counts([place.number for place in places])
+    def _split(self, group: GroupRow, left: list[tuple[GroupPlace, int]], *, has_representative: bool) -> None:
+        """Find the connected parts of what is left of a group: places, each with the number of its rows."""
+        left.sort(key=lambda each: each[0].first)
+        places = [place for place, _ in left]
         kind = Kind(self._radius, "single")
         roots = partition(codes_of([place.code for place in places]), kind, limits=self._limits)
         numbers: dict[int, list[int]] = {root: [] for root in roots.tolist()}
         parts = {root: _Part(places[root].first, 0, group.id, places=numbers[root]) for root in numbers}
-        for place, root in zip(places, roots.tolist(), strict=True):
+        for (place, n_rows), root in zip(left, roots.tolist(), strict=True):
             part = parts[root]
-            part.add(counts[place.number], place.first)
+            part.add(n_rows, place.first)
             part.old_size = part.size
             numbers[root].append(place.number)
             part.has_representative |= has_representative and place.first == group.representative

@@ -170,6 +170,16 @@ class GroupTables:
         found = self._run(f"SELECT p.place, p.code, {_FIRST_OF_PLACE} FROM {{places}} p WHERE p.owner = ?", (group,))
         return [GroupPlace(number, bytes(code), first) for number, code, first in found]
 
+    def places_of_groups(self, groups: Sequence[int]) -> dict[int, list[tuple[GroupPlace, int]]]:
+        """Return all places of some groups, each with the number of its rows; for an empty group, nothing."""
+        n_rows = "(SELECT count(*) FROM {members} m WHERE m.place = p.place)"
+        columns = f"p.owner, p.place, p.code, {_FIRST_OF_PLACE}, {n_rows}"
+        sql = f"SELECT {columns} FROM {{places}} p WHERE p.owner IN ({{{{}}}})"
+        found: dict[int, list[tuple[GroupPlace, int]]] = {}
+        for group, number, code, first, count in self._look_up(sql, groups):
+            found.setdefault(group, []).append((GroupPlace(number, bytes(code), first), count))
+        return found
+
     def n_places(self, group: int) -> int:
         """Return the number of places of a group."""
         return int(self._run("SELECT count(*) FROM {places} WHERE owner = ?", (group,))[0][0])
