@@ -97,6 +97,17 @@ def test_giant_groups_are_counted_and_come_in_pages(store, no_rebuild):
     assert store.groups(members=1).groups[0].size == 10 * n_copies
 
 
+def test_members_come_in_pages_of_any_size(store):
+    sizes = [3, 1, 4, 2]
+    store.put_rows(range(10), codes=np.repeat(codes_of(0, 2, 1, 3), sizes, axis=0))
+    whole = store.groups(members=None).groups[0].members
+    assert [member.id for member in whole] == [0, 1, 2, 4, 5, 6, 7, 3, 8, 9]
+    for start in range(12):
+        for limit in (1, 2, 5, 20):
+            assert store.group_members(1, start=start, limit=limit) == whole[start : start + limit]
+            assert store.groups(members=limit).groups[0].members == whole[:limit]
+
+
 def test_pages_of_groups_come_largest_first(store):
     sizes = [2, 5, 3, 2, 4]
     store.put_rows(range(sum(sizes)), codes=np.repeat(codes_of(*range(0, 50, 10)), sizes, axis=0))

@@ -135,19 +135,27 @@ def _all_nearest_first(tables: GroupTables, groups: list[GroupRow]) -> dict[int,
 def _nearest_first(
     tables: GroupTables, group: GroupRow, start: int, limit: int, limits: Limits | None
 ) -> list[_Placed]:
-    """Return rows of a large group from `start` on; its places are read, and of its rows only those before the end."""
+    """Return rows of a large group from `start` on: of its rows only these are read, but all of its places."""
     if limits is not None:
-        limits.take(rows=tables.n_places(group.id) + min(start + limit, group.size))
-    places = tables.places_of_group(group.id)
+        limits.take(rows=tables.n_places(group.id) + min(limit, group.size))
+    # Counting rows takes a while, and is needed only to skip some.
+    counted = tables.places_of_groups([group.id])[group.id] if start else []
+    sizes = {place.number: n_rows for place, n_rows in counted}
+    places = [place for place, _ in counted] or tables.places_of_group(group.id)
     centre = _centre(group, ((place.first, place.code) for place in places))
     numbers = {place.first: place.number for place in places}
     found: list[_Placed] = []
     for distance, first in sorted((_distance(place.code, centre), place.first) for place in places):
-        left = start + limit - len(found)
-        if left <= 0:
+        if len(found) == limit:
             break
-        found += (_Placed(distance, first, row) for row in tables.rows_of_place(numbers[first], left))
-    return found[start:]
+        size = sizes.get(numbers[first], 0)
+        if start and size <= start:
+            start -= size
+            continue
+        rows = tables.rows_of_place(numbers[first], start, limit - len(found))
+        found += (_Placed(distance, first, row) for row in rows)
+        start = 0
+    return found
 
 
 def _centre(group: GroupRow, places: Iterable[tuple[int, bytes]]) -> int:

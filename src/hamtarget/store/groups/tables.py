@@ -184,10 +184,10 @@ class GroupTables:
         """Return the number of places of a group."""
         return int(self._run("SELECT count(*) FROM {places} WHERE owner = ?", (group,))[0][0])
 
-    def rows_of_place(self, place: int, limit: int) -> list[int]:
-        """Return the first rows of a place, ascending."""
-        sql = "SELECT row FROM {members} WHERE place = ? ORDER BY row LIMIT ?"
-        return [row for (row,) in self._run(sql, (place, limit))]
+    def rows_of_place(self, place: int, start: int, limit: int) -> list[int]:
+        """Return rows of a place, ascending, from the one with the number `start` on."""
+        sql = "SELECT row FROM {members} WHERE place = ? ORDER BY row LIMIT ? OFFSET ?"
+        return [row for (row,) in self._run(sql, (place, limit, start))]
 
     def members_of_groups(self, ids: Sequence[int]) -> list[tuple[int, bytes, int]]:
         """Return group, code and row of all rows of some groups."""
