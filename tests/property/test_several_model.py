@@ -77,15 +77,6 @@ class Model:
                     pairs.append((a, b, distance))
         return pairs
 
-    def groups(self, radius):
-        groups = {id: {id} for id in self.items}
-        for a, b, _ in self.near(radius):
-            if groups[a] is not groups[b]:
-                groups[a] |= groups[b]
-                for id in groups[b]:
-                    groups[id] = groups[a]
-        return {frozenset(group) for group in groups.values() if len(group) > 1}
-
 
 class Run:
     """One store, a reader of it, and the model, through random operations."""
@@ -246,7 +237,6 @@ class Run:
         assert report.ok, report.problems
         assert report.items == len(self.model.items)
         assert list(store.near_duplicates(2)) == self.model.near(2)
-        assert {frozenset(group) for group in store.duplicate_groups(1)} == self.model.groups(1)
 
     def close(self):
         self.store.close()

@@ -325,3 +325,11 @@ def test_many_items_near_one_code_are_limited_exactly(store):
     assert [len(hits) for hits in batch] == [30, 30]
     apart = int(distances(CODES[1:2], CODES[:1], 64)[0, 0])
     assert {hit.distance for hit in batch[1]} == {apart}
+
+
+def test_groups_of_such_items_are_refused(store):
+    store.put([Item("one", code=CODES[0]), Item("same", code=CODES[0])])
+    assert store.groups(2).n_groups == 1
+    store.put([Item("several", codes=CODES[:2])])
+    with pytest.raises(InputError, match="has items with several codes"):
+        store.groups(2)

@@ -1,16 +1,13 @@
-"""Pairs and groups of codes as pairs and groups of items: codes of one item are not duplicates of each other."""
+"""Pairs of codes as pairs of items: codes of one item are not duplicates of each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hamtarget.search.pairs import Pairs
 from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
-
-Rows = NDArray[np.int64]
 
 
 def pairs_of_items(blocks: Iterable[Pairs]) -> Iterator[Pairs]:
@@ -51,31 +48,3 @@ def _nearest_of_each(pairs: Pairs) -> Pairs:
     is_first = np.ones(len(order), dtype=bool)
     is_first[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
     return Pairs(a[is_first], b[is_first], pairs.distances[order][is_first])
-
-
-def groups_of_items(groups: list[Rows]) -> list[Rows]:
-    """Return groups of first rows of items, by groups of codes: those that share an item are one.
-
-    Groups of one item are left out; the others are in the order of their first row.
-    """
-    if all(not len(group) or group.max() < FIRST_SEVERAL_ROW for group in groups):
-        return groups
-    group_of: dict[int, int] = {}
-    parent = list(range(len(groups)))
-
-    def root(group: int) -> int:
-        while parent[group] != group:
-            parent[group] = parent[parent[group]]
-            group = parent[group]
-        return group
-
-    for number, group in enumerate(groups):
-        for row in item_rows(group).tolist():
-            other = group_of.setdefault(row, number)
-            parent[root(number)] = root(other)
-    joined: dict[int, list[int]] = {}
-    for row in sorted(group_of):
-        joined.setdefault(root(group_of[row]), []).append(row)
-    return sorted(
-        (np.array(rows, dtype=np.int64) for rows in joined.values() if len(rows) > 1), key=lambda rows: int(rows[0])
-    )

@@ -331,7 +331,7 @@ class Work:
         Raises:
             LimitError: they are larger than an answer may be, or it took too long.
         """
-        pieces = self._shown_in_pieces(ids, limits) if ids else ()
+        pieces = self.shown_in_pieces(ids, limits) if ids else ()
         return ["null" if shown is None else shown.payload for piece in pieces for shown in piece]
 
     def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:

@@ -64,8 +64,13 @@ def kind_of_groups(engine: Backend, radius: int | None, linkage: Linkage) -> Kin
     """Return the kind of groups that is asked for.
 
     Raises:
-        InputError: there is none of this radius or linkage.
+        InputError: there is none of this radius or linkage, or an item has several codes.
     """
+    if engine.has_several:
+        raise InputError(
+            f"{engine.path} has items with several codes, and groups are of items with one code each; near_duplicates "
+            "gives the pairs of such items"
+        )
     if linkage not in LINKAGES:
         raise InputError(f"linkage is {linkage!r}; expected {' or '.join(map(repr, LINKAGES))}")
     kept = engine.settings
