@@ -6,3 +6,6 @@ from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
 """A function of (done, total). Long-running work calls it now and then, and once at the end."""
+
+Stages = Callable[[str, int, int | None], None]
+"""A function of (what is being done, done, total), for work in several stages; total is None where it is not known."""

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 import typer
@@ -49,14 +50,14 @@ def test_the_help_fits_on_one_screen():
     assert max(map(len, lines)) <= 80
     assert not any(line.endswith("...") for line in lines[1:])
     verbs_by_group = {}
-    for line in lines:
-        if line and not line.startswith((" ", "Usage", "Learn binary", "Options", "Begin")):
-            group = verbs_by_group.setdefault(line, [])
-        elif line.startswith("  "):
-            group.append(line.split()[0])
+    heading = None
+    for line in lines[2:]:
+        if not line.startswith("Begin") and line:
+            heading = line[:5].strip() or heading
+            verbs_by_group.setdefault(heading, []).append(line[5:].split()[0])
     assert verbs_by_group == {
         "Learn": ["train", "encode", "evaluate"],
-        "Store and search": ["add", "search", "match", "dups", "backup", "restore", "repair"],
+        "Store": ["add", "sync", "search", "match", "dups", "groups", "get", "delete", "backup", "restore", "repair"],
         "Look": ["info", "verify", "plan", "calibrate"],
         "Serve": ["serve", "demo", "token"],
     }
@@ -201,12 +202,31 @@ def test_the_time_that_is_left_is_told(capsys, clock):
             tell(done, 100_000)
             clock.now += 100
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["Working: 99,000 of 100,000, 330/s, 3 s left"]
+    # Each tenth, and whenever half a minute has passed.
+    assert lines == [
+        "Working: 1,000 of 100,000, 10/s, 3 h left",
+        "Working: 9,000 of 100,000, 45/s, 34 min left",
+        "Working: 99,000 of 100,000, 330/s, 3 s left",
+    ]
     with progress_on_stderr("Slow") as tell:
         for done in (0, 20, 40):
             tell(done, 100)
             clock.now += 900
     assert [line.split(", ")[-1] for line in capsys.readouterr().err.splitlines()] == ["60 min left", "45 min left"]
+
+
+def test_work_that_reports_nothing_is_not_silent(capsys, clock, monkeypatch):
+    monkeypatch.setattr(bars, "_SILENT_SECONDS", 0.03)
+    with progress_on_stderr("Working") as tell:
+        tell(5, 10)
+        clock.now += 70
+        told = ""
+        for _ in range(500):
+            told += capsys.readouterr().err
+            if told:
+                break
+            sleep(0.01)
+    assert told == "Working: 5 of 10, 70 s so far\n"
 
 
 def test_resumed_work_is_not_counted_as_fast(capsys, clock):

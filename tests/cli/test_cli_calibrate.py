@@ -151,6 +151,12 @@ def test_altered_pictures(photos, tmp_path):
     assert "Found within it: half the size " in result.stdout, result.output
 
 
+def test_altered_pictures_of_a_folder(photos, tmp_path):
+    assert run("sync", tmp_path / "store", photos, "--encoder", "dhash").exit_code == 0
+    assert "pass it as --images" in last_line(run("calibrate", tmp_path / "store", "--alter", "3"))
+    assert told(tmp_path / "store", "--alter", "3", "--images", photos)["recall_by_alteration"]["grey"] == 1
+
+
 def test_an_empty_store(tmp_path):
     Store.create(tmp_path / "store", n_bits=64, radius=2).close()
     assert told(tmp_path / "store")["n_codes"] == 0

@@ -38,7 +38,10 @@ def test_lines(line, wanted):
 def test_lines_that_name_images(tmp_path):
     record = parse_line("a/b.png", number=0, where="here")
     assert (record.id, record.image.name) == ("a/b.png", "b.png")
-    assert record.payload["image"].endswith("/a/b.png")
+    assert record.payload == {"image": "a/b.png"}
+    outside = str(tmp_path / "b.png")
+    assert parse_line(outside, number=0, where="here").payload == {"image": outside}
+    assert parse_line("../b.png", number=0, where="here").payload["image"].startswith("/")
     record = parse_line('{"id": 5, "image": "b.png", "payload": {"label": "cat"}}', number=0, where="here")
     assert (record.id, record.payload["label"], record.payload["image"][-5:]) == (5, "cat", "b.png")
     # Digits are a code, unless there is a file of that name.

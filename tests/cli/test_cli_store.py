@@ -43,7 +43,9 @@ def test_a_store_of_images(filled, photos, trained):
     with Store.open(filled, read_only=True) as store:
         assert (len(store), store.n_bits, store.radius) == (36, 16, 2)
         (item,) = store.get(["disc/03.png"])
-        assert item.payload == {"image": str(photos / "disc" / "03.png"), "label": "disc"}
+        payload = dict(item.payload)
+        assert payload.pop("file").startswith(f"{(photos / 'disc' / '03.png').stat().st_size} ")
+        assert payload == {"image": "disc/03.png", "label": "disc", "folder": "photos"}
     codes = {
         record["id"]: record["code"]
         for record in map(json.loads, run("encode", trained.model, photos, "--json").stdout.splitlines())

@@ -108,6 +108,28 @@ def test_the_service_shows_items_by_their_payload(folders, tmp_path):
         ServiceSettings(image_folders=(tmp_path / "nothing",))
 
 
+def test_answers_name_no_folder_of_the_server(folders, tmp_path):
+    """Absolute paths of stores that earlier versions made are shown as pictures, and told without their folders."""
+    inside, outside = folders
+    images = {"old": str(inside / "deep" / "photo.jpg"), "new": "deep/photo.jpg", "away": str(outside / "photo.jpg")}
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    payloads = [{"image": name, "folder": "inside", "note": 1} for name in images.values()]
+    store.put_rows(list(images), codes=np.zeros((3, 8), np.uint8), payloads=payloads)
+    with service(store, image_folders=(inside,), max_pixels=100_000) as call:
+        hits = call.post("/v1/search", {"code": "00" * 8, "radius": 0}).json["hits"]
+        told = {hit["id"]: hit["payload"] for hit in hits}
+        assert {id: payload["image"] for id, payload in told.items()} == {
+            "old": "deep/photo.jpg",
+            "new": "deep/photo.jpg",
+            "away": "photo.jpg",
+        }
+        assert all(payload["note"] == 1 for payload in told.values())
+        for id, status in (("old", 200), ("new", 200), ("away", 404)):
+            item = call("GET", f"/v1/items/{id}")
+            assert (item.json["payload"], str(tmp_path) in item.body.decode()) == (told[id], False)
+            assert call("GET", f"/v1/items/{id}/image").status == status
+
+
 def test_pixels_are_counted_before_decoding(folders):
     with pytest.raises(Exception, match="200 x 300 pixels"):
         Pictures([folders[0]], max_pixels=1000).thumbnail("photo.jpg", 64)

@@ -79,6 +79,7 @@ SURFACE = {
         "precision_recall_by_radius",
     ],
     "hamtarget.filters": ["Filter", "Range"],
+    "hamtarget.folders": ["sync_folder"],
     "hamtarget.integrations.sklearn": ["HashTransformer", "NeighborTransformer"],
     "hamtarget.integrations.spark": ["check_codes", "encode", "near_duplicates", "radius_join"],
     "hamtarget.items": ["Item"],

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hamtarget.cli.inputs.new_stores import WantedStore, check_same, chosen_encoder, create_store, open_existing
 from hamtarget.cli.inputs.records import Record, Records, open_records, open_text_records
-from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, Source, StorePlace, TextColumn, Workers
-from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.errors import FileError, InputError
+from hamtarget.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hamtarget.encoders.protocol import Encoder
-    from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
 
 # An interruption undoes one batch at most: about a second's work.
@@ -32,9 +29,6 @@ _IMAGES_AT_ONCE = 1024
 _ROWS_AT_ONCE = 16_384
 # Unreadable images that are named one by one.
 _NAMED = 10
-# Two models are the same if their codes of so many random inputs differ by rounding at most: this share of the bits.
-_PROBES = 64
-_ROUNDING = 0.01
 
 
 def add(
@@ -101,11 +95,10 @@ def add(
     from hamtarget.encoders.simhash import SimHash64
 
     with ExitStack() as stack:
-        opened = _open_existing(store)
+        opened = open_existing(store)
         if opened is not None:
             stack.enter_context(opened)
-        chosen = _chosen_encoder(model, encoder)
-        wanted = _Wanted(None if chosen is None else _open_encoder(chosen), bits, radius, embeddings)
+        wanted = WantedStore(chosen_encoder(model, encoder), bits, radius, embeddings)
         used = opened.encoder if opened is not None and opened.has_encoder else wanted.encoder
         counts = _Counts()
         if _takes_texts(used, source, text_column=text_column, id_column=id_column, chunk_words=chunk_words):
@@ -118,13 +111,20 @@ def add(
                 on_broken=counts.leave_out,
             )
         else:
-            source_records = open_records(source, codes=used is None, key=key)
+            with progress_on_stderr("Listing") as listed:
+                source_records = open_records(
+                    source,
+                    codes=used is None,
+                    key=key,
+                    on_broken=counts.leave_out,
+                    on_found=lambda found: listed(found, None),
+                )
         # The first record shows how long codes are, where neither the store nor an option does.
         first, records = _peeked(source_records)
         if opened is None:
-            opened = stack.enter_context(_create(store, wanted, first))
+            opened = stack.enter_context(create_store(store, wanted, code_bytes=_code_bytes(first)))
         else:
-            _check_same(opened, wanted)
+            check_same(opened, wanted)
         if batch is None:
             batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
             # A sentence model reads some hundred texts a second.
@@ -164,16 +164,6 @@ class _Counts:
             note(f"hamtarget: left out {printable(reason)}")
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Options of a new store; None where they are not given."""
-
-    encoder: Encoder | None
-    bits: int | None
-    radius: int | None
-    embeddings: str | None
-
-
 def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
@@ -190,8 +180,15 @@ def _put_all(
             # Looked up before images are read: skipping costs next to nothing.
             present = [False] * len(ids) if replaces else [item is not None for item in store.get(ids)]
             wanted = {id: record for id, record, known in zip(ids, some, present, strict=True) if not known}
-            named = [replace(record, id=id) if prefix else record for id, record in wanted.items()]
-            encoded = encode_records(named, encoder, n_bits=store.n_bits, workers=workers, remembers_codes=remembers)
+            named = [_with_state(replace(record, id=id)) for id, record in wanted.items()]
+            encoded = encode_records(
+                named,
+                encoder,
+                n_bits=store.n_bits,
+                workers=workers,
+                remembers_codes=remembers,
+                progress=partial(_tell_of_batch, tell, done, records.total),
+            )
             if encoded.records:
                 store.put_rows(
                     [record.id for record in encoded.records],
@@ -232,6 +229,20 @@ def _put_several(
             tell(done, records.total)
 
 
+def _tell_of_batch(tell: Telling, before: int, total: int | None, done: int, _: int) -> None:
+    tell(before + done, total)
+
+
+def _with_state(record: Record) -> Record:
+    """Return a picture of a folder with the state of its file, by which `sync` sees later that it has changed."""
+    if record.image is None or "folder" not in (record.payload or {}):
+        return record
+    from hamtarget.folders.picture_payloads import read_state
+
+    state = read_state(record.image)
+    return record if state is None else replace(record, payload={**(record.payload or {}), "file": str(state)})
+
+
 def _takes_texts(
     encoder: Encoder | None,
     source: str,
@@ -260,98 +271,11 @@ def _takes_texts(
     return False
 
 
+def _code_bytes(first: Record | None) -> int | None:
+    return None if first is None or first.code is None else len(first.code)
+
+
 def _peeked(records: Records) -> tuple[Record | None, Records]:
     source: Iterator[Record] = iter(records.records)
     first = next(source, None)
     return first, Records(records.total, source if first is None else chain([first], source))
-
-
-def _chosen_encoder(model: Path | None, encoder: str | None) -> str | Path | None:
-    """Return the name or the folder of the encoder of a new store; None if none is given.
-
-    Raises:
-        InputError: both are given.
-    """
-    if model is not None and encoder is not None:
-        raise InputError(f"--model {model} and --encoder {encoder} are both given; a store has one of them")
-    return encoder if model is None else model
-
-
-def _open_encoder(chosen: str | Path) -> Encoder:
-    from hamtarget.encoders import open_encoder
-
-    return open_encoder(chosen)
-
-
-def _open_existing(place: str) -> Store | None:
-    try:
-        return open_store(place, read_only=False)
-    except FileError as error:
-        # Its kinds mean that there is a store which cannot be used.
-        if type(error) is not FileError:
-            raise
-        return None
-
-
-def _create(place: str, wanted: _Wanted, first: Record | None) -> Store:
-    from hamtarget.search import Embeddings
-    from hamtarget.store import Store
-    from hamtarget.store.text_defaults import default_embeddings
-
-    encoder, bits = wanted.encoder, wanted.bits
-    if encoder is None and bits is None:
-        if first is None or first.code is None:
-            raise FileError(
-                f"{place} is no store yet; to make one of images, vectors or texts, pass --model or --encoder"
-            )
-        bits = 8 * len(first.code)
-    kind = default_embeddings(encoder) if wanted.embeddings is None else None
-    if wanted.embeddings not in (None, "none"):
-        if encoder is None:
-            raise InputError("--embeddings is given without --model or --encoder, which make them")
-        kind = Embeddings(encoder.n_bits, cast("ElementName", wanted.embeddings), "cosine")
-    return Store.create(place, encoder=encoder, n_bits=bits, radius=wanted.radius, embeddings=kind)
-
-
-def _check_same(store: Store, wanted: _Wanted) -> None:
-    """Check that options for a new store agree with this one.
-
-    Raises:
-        InputError: one of them does not.
-    """
-    kept = "none" if store.embeddings is None else store.embeddings.dtype
-    for name, given, own in (
-        ("bits", wanted.bits, store.n_bits),
-        ("radius", wanted.radius, store.radius),
-        ("embeddings", wanted.embeddings, kept),
-    ):
-        if given is not None and given != own:
-            raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")
-    if wanted.encoder is not None and not (store.has_encoder and _same_codes(wanted.encoder, store.encoder)):
-        raise InputError(
-            f"--model or --encoder is another model than that of {store.path}, whose codes mean something else: "
-            "leave the option out, or make a new store"
-        )
-
-
-def _same_codes(left: Encoder, right: Encoder) -> bool:
-    import numpy as np
-
-    from hamtarget.encoders.text_inputs import takes_texts
-
-    if (left.n_bits, left.input_shape) != (right.n_bits, right.input_shape):
-        return False
-    # Two encoders of one shape may see different parts of a picture.
-    if getattr(left, "picture_form", None) != getattr(right, "picture_form", None):
-        return False
-    if takes_texts(left) or takes_texts(right):
-        words = [f"{number} {number * number}" for number in range(_PROBES)]
-        return takes_texts(left) == takes_texts(right) and _differ_by_rounding(left.encode(words), right.encode(words))
-    probes = np.random.default_rng(0).integers(0, 256, (_PROBES, *left.input_shape)).astype(np.float32)
-    return _differ_by_rounding(left.encode(probes), right.encode(probes))
-
-
-def _differ_by_rounding(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> bool:
-    import numpy as np
-
-    return bool(np.bitwise_count(left ^ right).sum() <= _ROUNDING * 8 * left.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -61,6 +62,10 @@ def calibrate(
         int | None,
         typer.Option(min=1, metavar="N", help="Alter N pictures of the store in 8 usual ways: measure recall."),
     ] = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="With --alter: folder that the pictures are in; repeatable."),
+    ] = None,
     key: Key = None,
     seed: Seed = 0,
     threads: Threads = 1,
@@ -77,7 +82,7 @@ def calibrate(
 
     if label is not None and alter is not None:
         raise InputError("--label and --alter are given; pass one of them: recall is measured on one kind of copies")
-    given = _read(place, label=label, alter=alter, key=key, seed=seed)
+    given = _read(place, label=label, alter=alter, images=images or [], key=key, seed=seed)
     copies, by_alteration = None, None
     if label is not None:
         copies = label_distances(given.codes, given.labels, seed=seed)
@@ -121,7 +126,9 @@ class _Given:
     is_store: bool = False
 
 
-def _read(place: str, *, label: str | None, alter: int | None, key: str | None, seed: int) -> _Given:
+def _read(
+    place: str, *, label: str | None, alter: int | None, images: list[Path], key: str | None, seed: int
+) -> _Given:
     """Read the codes at a place, and labels or paths of pictures if they are wanted."""
     import numpy as np
 
@@ -131,7 +138,7 @@ def _read(place: str, *, label: str | None, alter: int | None, key: str | None, 
         raise InputError(f"--alter is given, and {place} is no store; pictures are found by the payloads of a store")
     if kind == "store":
         with open_store(place) as store:
-            return _of_store(store, label=label, alter=alter, seed=seed)
+            return _of_store(store, label=label, alter=alter, images=images, seed=seed)
     if label is not None and kind != "lines":
         raise InputError(f"--label is given, and {place} has no payloads; pass a store, or lines with payloads")
     if kind == "index":
@@ -148,7 +155,7 @@ def _read(place: str, *, label: str | None, alter: int | None, key: str | None, 
     return _Given(np.asarray(codes, dtype=np.uint8), len(codes), labels)
 
 
-def _of_store(store: Store, *, label: str | None, alter: int | None, seed: int) -> _Given:
+def _of_store(store: Store, *, label: str | None, alter: int | None, images: list[Path], seed: int) -> _Given:
     import numpy as np
 
     encoder = _encoder_of(store, needed=alter is not None)
@@ -163,7 +170,7 @@ def _of_store(store: Store, *, label: str | None, alter: int | None, seed: int) 
         with progress_on_stderr("Reading") as tell:
             codes = _stacked(_told(_noted(records, label, labels), tell, n_rows), str(store.path))
         return _Given(codes, n_rows, labels, encoder, is_store=True)
-    pictures = () if alter is None else tuple(_pictures(store, alter, seed))
+    pictures = () if alter is None else tuple(_pictures(store, alter, images, seed))
     codes = store.sample_codes(_MOST_CODES, seed=seed) if n_rows else _no_codes(store.n_bits)
     return _Given(codes, n_rows, [], encoder, pictures, is_store=True)
 
@@ -182,20 +189,29 @@ def _encoder_of(store: Store, *, needed: bool) -> Encoder | None:
         return None
 
 
-def _pictures(store: Store, wanted: int, seed: int) -> Iterator[Path]:
+def _pictures(store: Store, wanted: int, images: list[Path], seed: int) -> Iterator[Path]:
     """Yield the paths of pictures that payloads of the store name and that are there."""
+    from hamtarget.datasets.picture_roots import PictureRoots
+
+    roots = PictureRoots([*images, Path.cwd()])
     found = 0
     ids = store.sample_ids(max(1, len(store)), seed=seed) if len(store) else []
     for start in range(0, len(ids), 1024):
         for payload in store.payloads(ids[start : start + 1024]):
-            name = payload.get("image") if isinstance(payload, dict) else None
-            if isinstance(name, str) and Path(name).is_file():
-                yield Path(name)
+            name, folder = (payload or {}).get("image"), (payload or {}).get("folder")
+            path = roots.find(name, folder)
+            if path is None and isinstance(name, str) and os.path.isabs(name) and os.path.isfile(name):
+                path = name
+            if path is not None:
+                yield Path(path)
                 found += 1
                 if found == wanted:
                     return
     if not found:
-        raise InputError(f"no payload of {store.path} has the path of a picture that is there in its field 'image'")
+        raise InputError(
+            f"no payload of {store.path} has the path of a picture that is there in its field 'image'; paths are "
+            "within the folder that was added: pass it as --images"
+        )
     note(f"hamtarget: {found:,} of {wanted:,} pictures are there")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import hamtarget
+from hamtarget.cli.inputs.installed import installed
 from hamtarget.cli.inputs.kinds import kind_of
 from hamtarget.cli.inputs.stores import open_store, shown_place
 from hamtarget.cli.terminal.arguments import AsJson
@@ -17,17 +15,6 @@ from hamtarget.cli.terminal.output import Column, printable, write_json, write_t
 
 if TYPE_CHECKING:
     from hamtarget.store.tuning import Point
-
-# A package of each extra.
-_EXTRAS = {
-    "learn": "torch",
-    "vision": "Pillow",
-    "plot": "matplotlib",
-    "hdf5": "h5py",
-    "onnx": "onnxruntime",
-    "text": "tokenizers",
-    "sklearn": "scikit-learn",
-}
 
 
 def info(
@@ -42,35 +29,13 @@ def info(
 ) -> None:
     """Show what is in a store, a model, an index file, a file of vectors or a folder of images.
 
-    Without a path, show which version this is and which packages are installed.
+    Without a path, show which version this is, what is installed, and how to install what is not.
     """
-    facts = _installed() if path is None else {"path": shown_place(path), **_KINDS[kind_of(path)](path)}
+    facts = installed() if path is None else {"path": shown_place(path), **_KINDS[kind_of(path)](path)}
     if as_json:
         write_json(facts)
     else:
         write_table((Column("what"), Column("value")), [(name, _text(value)) for name, value in facts.items()])
-
-
-def _installed() -> dict[str, Any]:
-    from hamtarget.store.sqlite.database import sqlite_in_words
-
-    facts: dict[str, Any] = {
-        "hamtarget": hamtarget.__version__,
-        "python": platform.python_version(),
-        "sqlite": sqlite_in_words(),
-    }
-    for extra, package in {"": "numpy", **_EXTRAS}.items():
-        try:
-            facts[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            facts[package] = f"not installed: pip install 'hamtarget[{extra}]'"
-    from hamtarget.encoders.hash_files import TEXT_HASHES
-    from hamtarget.encoders.opening import usable_encoder_names
-
-    usable = usable_encoder_names()
-    facts["picture hashes"] = [name for name in usable if name not in TEXT_HASHES]
-    facts["text hashes"] = [name for name in usable if name in TEXT_HASHES]
-    return facts
 
 
 def _store(place: str) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from hamtarget.cli import (
     add,
     backup,
     calibrate,
+    delete,
     demo,
     dups,
     encode,
     evaluate,
+    get,
     groups,
     info,
     match,
@@ -23,6 +25,7 @@ from hamtarget.cli import (
     restore,
     search,
     serve,
+    sync,
     token,
     train,
     verify,
@@ -39,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_LEARN, _SEARCH, _LOOK, _SERVE = "Learn", "Store and search", "Look", "Serve"
+_LEARN, _STORE, _LOOK, _SERVE = "Learn", "Store", "Look", "Serve"
 
 # In the order in which one meets them; verbs of a group stand together.
 app.command(
@@ -58,48 +61,63 @@ app.command(
     epilog="Example: hamtarget evaluate model photos --plot curves.png",
 )(evaluate.evaluate)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="Add images, vectors, texts or codes to a store.",
     epilog="Example: hamtarget add store photos --encoder copies64",
 )(add.add)
 app.command(
-    rich_help_panel=_SEARCH,
-    short_help="Find the items of a store near an image, vector, text or item.",
+    rich_help_panel=_STORE,
+    short_help="Let a store follow a folder of pictures that changes.",
+    epilog="Example: hamtarget sync store photos --dry-run",
+)(sync.sync)
+app.command(
+    rich_help_panel=_STORE,
+    short_help="Find items near an image, vector, text or item of the store.",
     epilog="Example: hamtarget search store photo.jpg --nearest 5",
 )(search.search)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="Find the items that match several codes, as frames of a video.",
     epilog="Example: hamtarget match store clip --at-least 3",
 )(match.match)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="Find copies among pictures or texts, or duplicates in a store.",
     epilog="Example: hamtarget dups photos --out copies.html",
 )(dups.dups)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="List groups of near duplicates in a store, which keep their ids.",
     epilog="Example: hamtarget groups store --linkage representative",
 )(groups.groups)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
+    short_help="Show items of a store.",
+    epilog="Example: hamtarget get store cats/1.jpg",
+)(get.get)
+app.command(
+    rich_help_panel=_STORE,
+    short_help="Delete items of a store.",
+    epilog="Example: hamtarget delete store cats/1.jpg",
+)(delete.delete)
+app.command(
+    rich_help_panel=_STORE,
     short_help="Copy a store while it is in use.",
     epilog="Example: hamtarget backup store backups/store",
 )(backup.backup)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="Make a store of a backup.",
     epilog="Example: hamtarget restore backups/store store --replace",
 )(restore.restore)
 app.command(
-    rich_help_panel=_SEARCH,
+    rich_help_panel=_STORE,
     short_help="Save what can be read of a damaged store.",
     epilog="Example: hamtarget repair store repaired",
 )(repair.repair)
 app.command(
     rich_help_panel=_LOOK,
-    short_help="Show what is in a store, model or file, or what is installed.",
+    short_help="Show what is in a store, model or file, or is installed.",
     epilog="Example: hamtarget info store",
 )(info.info)
 app.command(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hamtarget.copies.results import Copy, FoundCopies
+from hamtarget.progress import Stages
 
 if TYPE_CHECKING:
     from hamtarget.codes import Codes
@@ -24,9 +25,6 @@ DEFAULT_ENCODER = "copies64"
 _FEW_PICTURES = 1000
 # So rare are coincidences among different photos within the radius that few pictures are compared within.
 _FEW_PAIRS = 1e-6
-
-Stages = Callable[[str, int, int], None]
-"""A function of (what is being done, done, total)."""
 
 
 def find_copies(
@@ -55,7 +53,7 @@ def find_copies(
             With workers, a script needs `if __name__ == "__main__"`.
         threads: threads that search.
         cache_folder: folder of the content cache; by default that of HAMTARGET_CACHE, or ~/.cache/hamtarget.
-        progress: called with what is being done, how much of it is done, and of how much.
+        progress: called with what is being done, how much of it is done, and of how much; None where that is not known.
 
     Raises:
         FileError: the source or the encoder is not there, or names no picture.
@@ -79,7 +77,12 @@ def find_copies(
     from hamtarget.copies.picture_codes import encode_files
     from hamtarget.copies.sources import picture_paths
 
-    paths = picture_paths(pictures)
+    unread: dict[str, str] = {}
+    paths = picture_paths(
+        pictures,
+        on_found=None if progress is None else lambda found: progress("Listing", found, None),
+        on_unread=lambda path, reason: unread.update({path: f"{path}: the folder cannot be listed: {reason}"}),
+    )
     opened, name = opened_encoder(encoder)
     if radius is not None:
         check_radius(radius, opened.n_bits)
@@ -95,7 +98,7 @@ def find_copies(
         encoder=name,
         radius=within,
         reason=reason,
-        broken=read.broken,
+        broken=unread | read.broken,
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hamtarget._reading import lines_of, reason_of
-from hamtarget.datasets.image_sets import walk_images
-from hamtarget.datasets.images import IMAGE_SUFFIXES
+from hamtarget.datasets.picture_folders import Found, list_pictures
+from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
 from hamtarget.errors import CorruptFileError, FileError
 
 _LIST_SUFFIX = ".txt"
@@ -18,12 +18,19 @@ _CSV_SUFFIX = ".csv"
 _MAX_LINE = 1 << 20
 
 
-def picture_paths(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+def picture_paths(
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    on_found: Found | None = None,
+    on_unread: Callable[[str, str], None] | None = None,
+) -> list[str]:
     """Return the paths of the pictures that a source names, each once.
 
     Args:
         source: a folder, with all pictures in it and below; a CSV whose first column has paths, relative to the CSV's
             own folder; a text file with a path in each line; or the paths themselves.
+        on_found: told how many pictures were found, while a folder is listed.
+        on_unread: called with each folder in it that cannot be listed, and why.
 
     Raises:
         FileError: there is no such source, or no picture in it.
@@ -35,7 +42,11 @@ def picture_paths(source: str | os.PathLike[str] | Iterable[str | os.PathLike[st
         return list(dict.fromkeys(paths))
     where = os.fsdecode(source)
     if os.path.isdir(where):
-        paths = list(walk_images(where))
+        listing = list_pictures(where, on_found=on_found)
+        paths = listing.paths()
+        if on_unread is not None:
+            for name, reason in listing.unread.items():
+                on_unread(os.path.join(where, name), reason)
         if not paths:
             raise FileError(f"{where} holds no image; expected files that end in .jpg, .png and the like")
         return paths

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.copies.finding import Stages, chosen_radius, opened_encoder
+from hamtarget.copies.finding import chosen_radius, opened_encoder
 from hamtarget.copies.text_results import FoundTextCopies, TextCopy
 from hamtarget.datasets.text_files import STDIN, TextRow, read_texts
 from hamtarget.encoders.simhash import SimHash64
 from hamtarget.errors import FileError, InputError
+from hamtarget.progress import Stages
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._picture_form import PictureForm
 from hamtarget._reading import lines_of, reason_of
-from hamtarget.datasets.images import IMAGE_SUFFIXES, DecodedImages, decode_images
+from hamtarget.datasets.images import DecodedImages, decode_images
+from hamtarget.datasets.picture_folders import list_pictures
+from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
 from hamtarget.datasets.vector_files import read_arrays
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
 from hamtarget.progress import Progress
@@ -195,17 +197,18 @@ class ImageSet:
         Raises:
             FileError: there is no such folder, or it has no image.
         """
-        folder = _existing_folder(folder)
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        found = {name: files for name in names if (files := image_files(folder / name))}
+        listing = list_pictures(folder)
+        if not listing.names:
+            raise FileError(
+                f"{folder} holds no image; expected images, or a folder of images for each class: files that end "
+                f"in {', '.join(IMAGE_SUFFIXES)}"
+            )
+        found: dict[str, list[Path]] = {}
+        for name, path in zip(listing.names, listing.paths(), strict=True):
+            if "/" in name:
+                found.setdefault(name.partition("/")[0], []).append(Path(path))
         if not found:
-            files = image_files(folder)
-            if not files:
-                raise FileError(
-                    f"{folder} holds no image; expected images, or a folder of images for each class: files that end "
-                    f"in {', '.join(IMAGE_SUFFIXES)}"
-                )
-            return cls(files)
+            return cls([Path(path) for path in listing.paths()])
         labels = np.repeat(np.arange(len(found)), [len(files) for files in found.values()])
         return cls([file for files in found.values() for file in files], labels, tuple(found))
 
@@ -253,28 +256,12 @@ class ImageSet:
 
 
 def image_files(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of all images in a folder and below it, in order; hidden files are left out.
-
-    Images are found by their endings.
+    """Return the paths of all images in a folder and below it, in order; see `list_pictures`.
 
     Raises:
         FileError: there is no such folder.
     """
-    return sorted(map(Path, walk_images(folder)))
-
-
-def walk_images(folder: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the paths of all images in a folder, in order, then those of each folder in it; hidden ones are left out.
-
-    Raises:
-        FileError: there is no such folder.
-    """
-    for parent, folders, files in os.walk(_existing_folder(folder)):
-        # os.walk continues with the folders that are left in this list.
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                yield os.path.join(parent, name)
+    return list(map(Path, list_pictures(folder).paths()))
 
 
 def check_present(files: Sequence[str | os.PathLike[str]], *, where: str) -> None:
@@ -292,14 +279,6 @@ def listed(names: Sequence[str]) -> str:
     """Return the first ten names as text, and the number of further ones."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _existing_folder(folder: str | os.PathLike[str]) -> Path:
-    folder = Path(folder)
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise FileError(f"{folder} {found}; expected a folder of images")
-    return folder
 
 
 def _csv_lines(path: Path) -> tuple[list[Path], list[list[str]]]:

@@ -1,14 +1,12 @@
 """Read images into arrays of one form: open, turn upright, resize, crop; in this process or in several.
 
-Image files are not trusted. The size is checked before a pixel is decoded. Only formats that Pillow decodes by itself
-are opened (an EPS file would start another program). Every failure of a decoder becomes an `ImageError` that names the
-image.
+Image files are not trusted. The size is checked before a pixel is decoded. Only formats that need no other program are
+opened. Every failure of a decoder becomes an `ImageError` that names the image.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import os
 from collections.abc import Generator, Sequence
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm, as_form
 from hamtarget._reading import reason_of
+from hamtarget.datasets.picture_formats import check_pillow, open_picture
 from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress
@@ -33,10 +32,7 @@ if TYPE_CHECKING:
 
 # At three bytes each, a quarter of a gigabyte. Pillow itself warns above 89 million.
 MAX_PIXELS = 80_000_000
-# Endings of the formats that are opened.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 _MAX_BYTE = 255
 _WHITE = (255, 255, 255, 255)
 # A JPEG may be decoded at a half, a quarter or an eighth of its size if that is still this many times the wanted size.
@@ -132,7 +128,7 @@ def decode_images(
         MissingExtraError: Pillow is not installed.
     """
     form = as_form(shape)
-    _check_pillow()
+    check_pillow()
     if workers < 0:
         raise InputError(f"workers is {workers}; expected 0 (this process reads) or more")
     images = np.empty((len(sources), *form.shape), dtype=form.dtype)
@@ -187,14 +183,9 @@ def _name(source: ImageSource, row: int | None = None) -> str:
     return f"image ({kind})" if row is None else f"image {row:,} ({kind})"
 
 
-def _check_pillow() -> None:
-    if importlib.util.find_spec("PIL") is None:
-        raise MissingExtraError("Pillow is not installed; to read images: pip install 'hamtarget[vision]'")
-
-
 def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
-    _check_pillow()
-    from PIL import Image, UnidentifiedImageError
+    check_pillow()
+    from PIL import Image
 
     try:
         if isinstance(source, (str, os.PathLike)):
@@ -212,8 +203,6 @@ def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
         raise
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
-    except UnidentifiedImageError as error:
-        raise ImageError(f"{name}: not an image of a known format; expected one of {', '.join(_FORMATS)}") from error
     except Exception as error:
         # Decoders raise almost anything for a damaged file: OSError, SyntaxError, struct.error, IndexError ...
         if isinstance(error, OSError) and error.strerror:
@@ -224,10 +213,7 @@ def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
 
 def _opened(file: BinaryIO, form: PictureForm) -> Image.Image:
     """Open the image of a file, reading only its header."""
-    from PIL import Image
-
-    Image.init()
-    image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
+    image = open_picture(file)
     _check_pixels(image)
     # A draft has other pixels than the whole image, and the hashes of the packages have the whole image's.
     if form.fit in ("crop", "squeeze"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from hamtarget.datasets.images import _FORMATS
+from hamtarget.datasets.picture_formats import open_picture
 
 _ORIENTATION = 0x0112
 # Orientations of EXIF that turn a picture by a quarter.
@@ -18,10 +18,7 @@ def picture_size(content: bytes) -> tuple[int, int]:
     Args:
         content: the bytes of its file.
     """
-    from PIL import Image
-
-    # The same formats as where it was decoded: no other reader sees a file that is not trusted.
-    with Image.open(io.BytesIO(content), formats=[name for name in _FORMATS if name in Image.OPEN]) as image:
+    with open_picture(io.BytesIO(content)) as image:
         width, height = image.size
         # A damaged orientation is none, as where pictures are read.
         with contextlib.suppress(Exception):

@@ -19,6 +19,7 @@ from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched
 from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
 from hamtarget.serve.match_messages import MatchRequest
+from hamtarget.serve.pictures import Pictures
 from hamtarget.serve.problems import Problem
 from hamtarget.store.groups.results import Member
 
@@ -108,7 +109,7 @@ def batch_body(found: Found, *, packed: bool) -> bytes:
     return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), _took(found).encode())
 
 
-def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
+def item_body(id: Id, item: Item, *, has_image: bool, pictures: Pictures) -> bytes:
     """Return the answer to a request for an item."""
     content: dict[str, Any] = {"id": id}
     if item.codes is None:
@@ -118,7 +119,7 @@ def item_body(id: Id, item: Item, *, has_image: bool) -> bytes:
     head = _json(content)
     return b'%s,"payload":%s,"has_image":%s}' % (
         head[:-1].encode(),
-        payload_json(item).encode(),
+        payload_json(item, pictures).encode(),
         b"true" if has_image else b"false",
     )
 

@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm
 from hamtarget.datasets.images import read_image
+from hamtarget.datasets.picture_formats import HEAVY_FORMATS, open_picture
+from hamtarget.datasets.picture_roots import PictureRoots
 from hamtarget.errors import ImageError, MissingExtraError
+from hamtarget.items import Payload
 from hamtarget.serve.lanes.memory import Holding
 from hamtarget.serve.problems import Problem
 
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_SIDE = 1024
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 # A larger file is not shown.
 _MAX_FILE_BYTES = 64 * 2**20
 _CACHED_BYTES = 32 * 2**20
@@ -35,6 +37,8 @@ _JPEG_QUALITY = 85
 _PIXEL_BYTES = 5
 # The reduction of PDQ takes whole pictures: three bytes of a pixel, and two matrices of numbers.
 _PDQ_PIXEL_BYTES = _PIXEL_BYTES + 3 + 8
+# Decoders of these formats keep planes of 2 or 4 bytes besides the pixels.
+_HEAVY_PIXEL_BYTES = 3 * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def read_upload(content: bytes, form: PictureForm, *, max_pixels: int, holding: 
     try:
         with _opened(io.BytesIO(content), max_pixels) as image:
             pixel_bytes = _PDQ_PIXEL_BYTES if form.fit == "pdqhash" else _PIXEL_BYTES
-            n_bytes = pixel_bytes * image.width * image.height
+            n_bytes = (pixel_bytes + _decoder_bytes(image)) * image.width * image.height
         with _held(holding, n_bytes):
             return read_image(content, form)
     except (ImageError, MissingExtraError, Problem):
@@ -86,8 +90,7 @@ class Pictures:
     """
 
     def __init__(self, folders: Sequence[Path], *, max_pixels: int) -> None:
-        # Resolved once: a link that changes later does not move the folder.
-        self._roots = tuple(os.path.realpath(folder) for folder in folders)
+        self._roots = PictureRoots(folders)
         self._max_pixels = max_pixels
         self._cache: OrderedDict[tuple[str, int, int], Picture] = OrderedDict()
         self._cached_bytes = 0
@@ -97,29 +100,31 @@ class Pictures:
         """Return True if there are folders."""
         return bool(self._roots)
 
-    def find(self, name: object) -> str | None:
-        """Return the file that an item's payload names, if it lies in one of the folders after links are followed."""
-        if not isinstance(name, str) or not name or "\0" in name:
-            return None
-        for root in self._roots:
-            try:
-                real = os.path.realpath(os.path.join(root, name))
-                if os.path.commonpath((real, root)) == root and stat.S_ISREG(os.stat(real).st_mode):
-                    return real
-            except (OSError, ValueError):
-                continue
-        return None
+    def shown(self, payload: Payload) -> Payload:
+        """Return a payload as it leaves the service: without the way to the picture's folder."""
+        name = payload.get("image")
+        if not isinstance(name, str) or not os.path.isabs(name):
+            return payload
+        return {**payload, "image": self._roots.shown_name(name)}
 
-    def thumbnail(self, name: object, side: int, holding: Holding | None = None) -> Picture | None:
+    def thumbnail(
+        self, name: object, side: int, holding: Holding | None = None, *, folder: object = None
+    ) -> Picture | None:
         """Draw a picture at most `side` pixels wide and high; return None where there is none to show.
 
         It is drawn anew from its pixels: nothing else in the file (places, comments, scripts) gets out.
+
+        Args:
+            name: the payload's `image`.
+            side: most pixels of width and height.
+            holding: memory of the request.
+            folder: the payload's `folder`, the name of the folder that was added or synced.
 
         Raises:
             ImageError: the file is no image, is damaged, or has too many pixels.
             Problem: its pixels do not fit the memory that the request, or all requests, may hold.
         """
-        path = self.find(name)
+        path = self._roots.find(name, folder)
         if path is None:
             return None
         try:
@@ -157,22 +162,21 @@ class Pictures:
 def _opened(file: BinaryIO, max_pixels: int) -> Image.Image:
     """Open an image, of which only the header is read."""
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("Pillow is not installed; to read images: pip install 'hamtarget[vision]'") from error
-    try:
-        Image.init()
-        image = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
+        image = open_picture(file)
+    except (ImageError, MissingExtraError):
+        raise
     except Exception as error:
-        expected = ", ".join(_FORMATS)
-        raise ImageError(
-            f"the file is no image that can be read; expected one of {expected}, whole and of sane size"
-        ) from error
+        raise ImageError(f"the header of the image is damaged: {type(error).__name__}") from error
     if image.width * image.height > max_pixels:
         raise ImageError(
             f"the image has {image.width:,} x {image.height:,} pixels; expected at most {max_pixels:,}: make it smaller"
         )
     return image
+
+
+def _decoder_bytes(image: Image.Image) -> int:
+    """Return the bytes that the decoder takes of a pixel besides those that come out."""
+    return _HEAVY_PIXEL_BYTES if image.format in HEAVY_FORMATS else 0
 
 
 def _draw(file: BinaryIO, side: int, max_pixels: int, holding: Holding | None) -> Picture:
@@ -184,7 +188,8 @@ def _draw(file: BinaryIO, side: int, max_pixels: int, holding: Holding | None) -
             is_drawing = image.format in ("PNG", "GIF")
             # A JPEG is decoded at a fraction of its size; what remains is what takes memory.
             image.draft(None, (2 * side, 2 * side))
-            with _held(holding, _PIXEL_BYTES * image.width * image.height):
+            pixel_bytes = _PIXEL_BYTES + _decoder_bytes(image)
+            with _held(holding, pixel_bytes * image.width * image.height):
                 mode = "RGBA" if is_drawing and image.has_transparency_data else "RGB"
                 if image.mode != mode:
                     image = image.convert(mode)

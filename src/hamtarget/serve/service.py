@@ -290,7 +290,7 @@ class Service:
     async def picture(self, id: Id, side: int, asker: Asker) -> Picture:
         """Return an item's picture, at most `side` pixels wide and high."""
         item = await self.item(id, asker)
-        job = PictureJob((item.payload or {}).get("image"), side, asker.holding)
+        job = PictureJob(item.payload or {}, side, asker.holding)
         drawn = await self._drawing.submit(job, client=asker.client)
         if drawn is None:
             raise not_found("this item has no image in a folder that is served (--images)")

@@ -14,6 +14,7 @@ from hamtarget.cli.inputs.records import Record
 from hamtarget.codes import unpack
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
+from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
 from hamtarget.store import encoded_inputs
 from hamtarget.store.kept_vectors import kept_rows
@@ -51,6 +52,7 @@ def encode_records(
     n_bits: int,
     workers: int = 0,
     remembers_codes: bool = False,
+    progress: Progress | None = None,
 ) -> EncodedRecords:
     """Encode records; leave out and name each image that cannot be read.
 
@@ -60,6 +62,7 @@ def encode_records(
         n_bits: bits of a code.
         workers: processes that read images; 0: this one.
         remembers_codes: True if codes of images come from the content cache and go there; images then have no logits.
+        progress: called with the images that are read and all of them.
 
     Raises:
         InputError: a record needs an encoder, and there is none.
@@ -87,7 +90,7 @@ def encode_records(
         from hamtarget.copies.picture_codes import encode_files
 
         paths = [str(records[row].image) for row in images]
-        read = encode_files(paths, encoder, workers=workers)
+        read = encode_files(paths, encoder, workers=workers, progress=progress)
         codes[[images[row] for row in read.rows]] = read.codes
         broken = {row: read.broken[path] for row, path in zip(images, paths, strict=True) if path in read.broken}
         learned[images] = False
@@ -95,7 +98,7 @@ def encode_records(
         from hamtarget.datasets.images import decode_images
 
         paths = [str(records[row].image) for row in images]
-        decoded = decode_images(paths, form_of(encoder), workers=workers)
+        decoded = decode_images(paths, form_of(encoder), workers=workers, progress=progress)
         broken = {images[row]: reason for row, reason in decoded.broken.items()}
         logits[[images[row] for row in decoded.rows]] = encoder.logits(decoded.images)
     codes[learned] = np.packbits(logits[learned] > 0, axis=1, bitorder="little")

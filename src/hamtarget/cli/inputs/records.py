@@ -8,6 +8,7 @@ or only a vector (a list of numbers), a code (hexadecimal digits), or the path o
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -66,13 +67,25 @@ class Records:
             yield batch
 
 
-def open_records(source: str, *, codes: bool = False, key: str | None = None) -> Records:
+def open_records(
+    source: str,
+    *,
+    codes: bool = False,
+    key: str | None = None,
+    on_broken: Callable[[str], None] | None = None,
+    on_found: Callable[[int], None] | None = None,
+) -> Records:
     """Return the records of a source.
+
+    The payload of an image has its path within the folder of the source: that folder itself, or that of the CSV. Images
+    that are named one by one are in the current folder; others have absolute paths.
 
     Args:
         source: a path, or "-" for lines on the standard input.
         codes: True if the rows of a file of vectors are packed codes.
         key: name of the array in an npz or HDF5 file.
+        on_broken: called with what is wrong with an image that no store can name; without it, all are given.
+        on_found: told how many images were found, while a folder is listed.
 
     Raises:
         FileError: there is no such file, or it cannot be used.
@@ -82,14 +95,14 @@ def open_records(source: str, *, codes: bool = False, key: str | None = None) ->
     if source == STDIN or path.suffix.lower() in _LINE_SUFFIXES:
         return Records(None, _lines(source))
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, on_broken, on_found)
     if not path.exists():
         raise FileError(
             f"{path} is not there; expected a folder of images, an image, a CSV, a file of vectors, or - for lines"
         )
     if path.suffix.lower() == ".csv":
         return _csv(path)
-    from hamtarget.datasets.images import IMAGE_SUFFIXES
+    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
 
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return Records(1, [_image(path, id=source)])
@@ -242,37 +255,53 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def _image(path: Path, *, id: str | int, label: str | None = None) -> Record:
-    payload = {"image": str(path.resolve())}
-    return Record(id, image=path, payload=payload if label is None else {**payload, "label": label})
+def _image(path: Path, *, id: str | int) -> Record:
+    return Record(id, image=path, payload={"image": _within(path, os.curdir) or os.path.abspath(path)})
 
 
-def _folder(folder: Path) -> Records:
-    from hamtarget.datasets.image_sets import image_files
+def _within(path: Path, folder: str | os.PathLike[str]) -> str | None:
+    """Return the path within a folder, with "/" between its parts; None if it leads out of it."""
+    try:
+        name = Path(os.path.relpath(path, folder))
+    except ValueError:
+        # On another drive.
+        return None
+    return None if os.pardir in name.parts else name.as_posix()
 
-    files = image_files(folder)
-    if not files:
+
+def _folder(folder: Path, on_broken: Callable[[str], None] | None, on_found: Callable[[int], None] | None) -> Records:
+    from hamtarget.datasets.picture_folders import list_pictures
+    from hamtarget.folders.file_changes import ids_of
+    from hamtarget.folders.picture_payloads import name_of_folder, picture_payload
+
+    listing = list_pictures(folder, on_found=on_found)
+    if not listing.names:
         raise FileError(f"{folder} holds no image; expected files that end in .jpg, .png and the like")
-
-    def records() -> Iterator[Record]:
-        for file in files:
-            within = file.relative_to(folder)
-            yield _image(file, id=within.as_posix(), label=within.parts[0] if len(within.parts) > 1 else None)
-
-    return Records(len(files), records())
+    names, called = listing.names, name_of_folder(folder)
+    if on_broken is not None:
+        ids, skipped = ids_of(listing, "")
+        names = list(ids)
+        for name, reason in (skipped | listing.unread).items():
+            on_broken(f"{folder / name}: {reason}")
+    records = (Record(name, image=folder / name, payload=picture_payload(name, called)) for name in names)
+    return Records(len(names), records)
 
 
 def _csv(path: Path) -> Records:
     from hamtarget.datasets.image_sets import ImageSet
+    from hamtarget.folders.picture_payloads import name_of_folder
 
     images = ImageSet.from_csv(path)
 
     def records() -> Iterator[Record]:
         for row, source in enumerate(images.sources):
             file = Path(str(source))
-            record = _image(file, id=file.relative_to(path.parent).as_posix())
-            yield replace(record, payload={**(record.payload or {}), **_label(images, row)})
+            name = _within(file, path.parent)
+            place = {"image": os.path.abspath(file)} if name is None else {"image": name, "folder": called}
+            id = (file.relative_to(path.parent) if file.is_relative_to(path.parent) else file).as_posix()
+            yield Record(id, image=file, payload={**place, **_label(images, row)})
 
+    called = name_of_folder(path.parent)
     return Records(len(images), records())
 
 

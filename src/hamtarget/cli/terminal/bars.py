@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
 
 # Where there is no terminal, a line is written each time another tenth is done ...
 _LINES = 10
-# ... or, where the total is not known, each time so many seconds have passed.
+# ... or, where the total is not known, each time so many seconds have passed ...
 _SECONDS = 5.0
+# ... and at the latest after so many, also while no work reports.
+_SILENT_SECONDS = 30.0
 # Work that takes no longer than this is not worth a line.
 _QUIET_SECONDS = 1.0
 
@@ -29,18 +32,23 @@ class Telling(Protocol):
 class TellingOf(Protocol):
     """A function of several works; `partial(tell, "Reading")` can be passed as `progress=`."""
 
-    def __call__(self, what: str, done: int, total: int, /, note: str = "") -> None:
+    def __call__(self, what: str, done: int, total: int | None, /, note: str = "") -> None:
         """Show how much of a work is done, of how much, with a note."""
 
 
 @contextmanager
 def progress_on_stderr(what: str) -> Iterator[Telling]:
-    """Yield a function to pass as `progress=`; it shows on the standard error how much of `what` is done."""
+    """Yield a function to pass as `progress=`; it shows on the standard error how much of `what` is done.
+
+    It is never silent for long: where the work reports nothing, it says how long the work has taken so far.
+    """
     if not sys.stderr.isatty():
-        yield _Lines(what)
+        lines = _Lines(what)
+        with _repeated(lines.still_working):
+            yield lines
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     columns = (
@@ -48,12 +56,15 @@ def progress_on_stderr(what: str) -> Iterator[Telling]:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
     bars = Bars(*columns, console=Console(stderr=True), transient=True)
     try:
-        yield _Bar(bars, what)
+        # A bar counts the seconds by itself, once it is shown.
+        with _repeated(bars.start):
+            yield _Bar(bars, what)
     finally:
         bars.stop()
 
@@ -64,7 +75,7 @@ def named_progress_on_stderr() -> Iterator[TellingOf]:
     with ExitStack() as stack:
         works: dict[str, Telling] = {}
 
-        def tell(what: str, done: int, total: int, /, note: str = "") -> None:
+        def tell(what: str, done: int, total: int | None, /, note: str = "") -> None:
             if what not in works:
                 # One bar at a time: the one before is finished, or given up.
                 stack.close()
@@ -72,6 +83,24 @@ def named_progress_on_stderr() -> Iterator[TellingOf]:
             works[what](done, total, note=note)
 
         yield tell
+
+
+@contextmanager
+def _repeated(call: Callable[[], object]) -> Iterator[None]:
+    """Call a function every few seconds, from another thread, until the block ends."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(_SILENT_SECONDS / 3):
+            call()
+
+    thread = threading.Thread(target=repeat, name="hamtarget-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Rate:
@@ -124,23 +153,29 @@ class _Lines:
         self.what = what
         self._rate = _Rate()
         self._told = 0
+        self._last = ""
         self._began = self._told_at = time.monotonic()
 
     def __call__(self, done: int, total: int | None, /, note: str = "") -> None:
-        rate = self._rate(done)
-        if time.monotonic() < self._began + _QUIET_SECONDS:
-            return
-        if total is None:
-            if time.monotonic() < self._told_at + _SECONDS:
-                return
-            self._told_at = time.monotonic()
-            text = f"{done:,}"
-        else:
-            tenth = _LINES * done // max(1, total)
-            if tenth <= self._told:
-                return
-            self._told = tenth
-            text = f"{done:,} of {total:,}"
+        rate, now = self._rate(done), time.monotonic()
+        text = f"{done:,}" if total is None else f"{done:,} of {total:,}"
         left = "" if total is None else self._rate.time_left(total - done)
-        sys.stderr.write(f"{self.what}: {', '.join(filter(None, (text, rate, left, note)))}\n")
+        self._last = ", ".join(filter(None, (text, rate, left, note)))
+        if now < self._began + _QUIET_SECONDS:
+            return
+        silent = now - self._told_at
+        tenth = 0 if total is None else _LINES * done // max(1, total)
+        if tenth > self._told or silent >= (_SECONDS if total is None else _SILENT_SECONDS):
+            self._told = max(tenth, self._told)
+            self._write(self._last)
+
+    def still_working(self) -> None:
+        """Write a line if none was written for long."""
+        now = time.monotonic()
+        if now >= self._told_at + _SILENT_SECONDS:
+            self._write(", ".join(filter(None, (self._last, f"{now - self._began:.0f} s so far"))))
+
+    def _write(self, text: str) -> None:
+        self._told_at = time.monotonic()
+        sys.stderr.write(f"{self.what}: {text}\n")
         sys.stderr.flush()

@@ -9,7 +9,8 @@ import typer
 
 from hamtarget.cli.terminal.failures import CommandGroup
 
-_INDENT = "  "
+_GAP = "  "
+_COLUMNS = 80
 
 
 class GroupedCommands(CommandGroup):
@@ -25,13 +26,16 @@ class GroupedCommands(CommandGroup):
         yield f"Usage: {ctx.command_path} [{'|'.join(options)}] VERB"
         yield self.help or ""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        panels = {name: getattr(command, "rich_help_panel", None) for name, command in shown.items()}
         width = max(map(len, shown), default=0)
-        panel = None
+        # Of a panel, the first verb stands in the line of its name.
+        indent = max((len(panel) for panel in panels.values() if isinstance(panel, str)), default=0)
+        before: object = None
         for name, command in shown.items():
-            own = getattr(command, "rich_help_panel", None)
-            if isinstance(own, str) and own != panel:
-                panel = own
-                yield typer.style(own, bold=True)
-            yield f"{_INDENT}{name:<{width}}  {command.get_short_help_str(limit=80 - width - 4)}"
+            panel = panels[name]
+            heading = panel if isinstance(panel, str) and panel != before else ""
+            before = panel
+            told = command.get_short_help_str(limit=_COLUMNS - indent - width - 2 * len(_GAP))
+            yield f"{typer.style(heading.ljust(indent), bold=True)}{_GAP}{name:<{width}}{_GAP}{told}"
         if self.epilog:
             yield self.epilog

@@ -19,7 +19,7 @@ from hamtarget.codes import Codes, check_finite, unpack
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.text_inputs import takes_texts
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
-from hamtarget.items import Id, Item
+from hamtarget.items import Id, Item, Payload
 from hamtarget.search import BatchHits
 from hamtarget.search.limits import Limits
 from hamtarget.search.results import Costs, join_hits
@@ -171,9 +171,9 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class PictureJob:
-    """The name of a picture in a payload, the most pixels of its sides, and the memory that the request holds."""
+    """A picture to draw: its item's payload, the most pixels of its sides, and the memory that the request holds."""
 
-    name: object
+    payload: Payload
     side: int
     holding: Holding | None = None
 
@@ -383,7 +383,8 @@ class Work:
         answers: list[Picture | None | BaseException] = []
         for job in jobs:
             try:
-                answers.append(self.pictures.thumbnail(job.name, job.side, job.holding))
+                name, folder = job.payload.get("image"), job.payload.get("folder")
+                answers.append(self.pictures.thumbnail(name, job.side, job.holding, folder=folder))
             except (HamtargetError, Problem) as error:
                 answers.append(error)
         return answers
@@ -552,17 +553,17 @@ class Work:
                 # Its hits are known; only its payloads are read in the slow lane.
                 continue
             if isinstance(answer, Found):
-                answers[place] = replace(answer, shown=[_shown(item) for item in items])
+                answers[place] = replace(answer, shown=[_shown(item, self.pictures) for item in items])
 
     def shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
         """Yield what is told of items, few at a time; a single item may be as large as the limits allow."""
         limits.check()
         if len(ids) == 1:
-            yield [_shown(item) for item in self.store.get(ids, limits=limits)]
+            yield [_shown(item, self.pictures) for item in self.store.get(ids, limits=limits)]
             return
         small = Limits(seconds=max(0.0, limits.seconds_left), bytes=_QUICK_BYTES)
         try:
-            shown = [_shown(item) for item in self.store.get(ids, limits=small)]
+            shown = [_shown(item, self.pictures) for item in self.store.get(ids, limits=small)]
         except LimitError as error:
             if error.limit != "bytes":
                 raise
@@ -641,10 +642,10 @@ class _Names:
         return array
 
 
-def _shown(item: Item | None) -> Shown | None:
+def _shown(item: Item | None, pictures: Pictures) -> Shown | None:
     if item is None:
         return None
-    return Shown(hex_codes(item), payload_json(item))
+    return Shown(hex_codes(item), payload_json(item, pictures))
 
 
 def hex_codes(item: Item) -> list[str]:
@@ -653,11 +654,11 @@ def hex_codes(item: Item) -> list[str]:
     return [np.asarray(code, dtype=np.uint8).tobytes().hex() for code in codes]
 
 
-def payload_json(item: Item) -> str:
-    """Return the payload of an item as JSON."""
+def payload_json(item: Item, pictures: Pictures) -> str:
+    """Return the payload of an item as JSON; it names no folder of the server."""
     if item.payload is None:
         return "null"
-    return json.dumps(item.payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(pictures.shown(item.payload), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def join_encoded(parts: list[Encoded]) -> Encoded:

@@ -40,7 +40,7 @@ def item_routes(service: Service) -> APIRouter:
         asker = service.asker(request)
         wanted = _id(id, kind)
         item = await service.item(wanted, asker)
-        write = partial(item_body, wanted, item, has_image=service.has_image(item))
+        write = partial(item_body, wanted, item, has_image=service.has_image(item), pictures=service.work.pictures)
         return AnswerBody(await service.written(asker, write, 1))
 
     @router.delete("/items/{id}", response_model=messages.DeleteAnswer)
