@@ -54,6 +54,21 @@ def test_sync_makes_a_store_and_follows_the_folder(album, tmp_path):
     assert (result.exit_code, "left out bad.jpg: " in result.stderr) == (1, True)
 
 
+def test_a_store_anywhere_follows(album, stores):
+    place = stores.place()
+    assert run("sync", place, album, "--encoder", "dhash").exit_code == 0
+    shutil.copy(album / "disc" / "03.png", album / "bars" / "01.png")
+    (album / "noise").rename(album / "static")
+    (album / "disc" / "05.png").unlink()
+    told = json.loads(run("sync", place, album, "--json").stdout)
+    assert (told["replaced"], told["removed"], len(told["moved"])) == (["bars/01.png"], ["disc/05.png"], 12)
+    with stores.open(read_only=True) as store:
+        assert len(store) == 35
+        assert {item.payload["label"] for item in store.scan()} == {"bars", "disc", "static"}
+        one, other = store.get(["bars/01.png", "disc/03.png"])
+        assert one.code.tolist() == other.code.tolist()
+
+
 def test_sync_after_add_reads_nothing_new(album, tmp_path):
     place = tmp_path / "store"
     assert run("add", place, album, "--encoder", "dhash").exit_code == 0

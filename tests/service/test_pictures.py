@@ -113,7 +113,8 @@ def test_answers_name_no_folder_of_the_server(folders, tmp_path):
     inside, outside = folders
     images = {"old": str(inside / "deep" / "photo.jpg"), "new": "deep/photo.jpg", "away": str(outside / "photo.jpg")}
     store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
-    payloads = [{"image": name, "folder": "inside", "note": 1} for name in images.values()]
+    state = f"681 1600000000000000000 {'5a' * 20}"
+    payloads = [{"image": name, "folder": "inside", "note": 1, "file": state} for name in images.values()]
     store.put_rows(list(images), codes=np.zeros((3, 8), np.uint8), payloads=payloads)
     with service(store, image_folders=(inside,), max_pixels=100_000) as call:
         hits = call.post("/v1/search", {"code": "00" * 8, "radius": 0}).json["hits"]
@@ -123,7 +124,7 @@ def test_answers_name_no_folder_of_the_server(folders, tmp_path):
             "new": "deep/photo.jpg",
             "away": "photo.jpg",
         }
-        assert all(payload["note"] == 1 for payload in told.values())
+        assert all(payload["note"] == 1 and "file" not in payload for payload in told.values())
         for id, status in (("old", 200), ("new", 200), ("away", 404)):
             item = call("GET", f"/v1/items/{id}")
             assert (item.json["payload"], str(tmp_path) in item.body.decode()) == (told[id], False)

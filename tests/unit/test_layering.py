@@ -62,6 +62,8 @@ MAY_IMPORT = {
     "serve": GROUND | {"datasets", "encoders", "search", "store"},
     # Whoever calls a service needs none of it.
     "client": GROUND - {"codes"},
+    # Names the kernels of the CPU.
+    "cli.inputs.installed": GROUND | {"_native", "datasets", "encoders", "store"},
     # Everything; and nobody imports cli.
     "cli": GROUND
     | {"copies", "datasets", "demo", "encoders", "evaluation", "folders", "learn", "search", "serve", "store"},

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hamtarget.datasets.picture_payloads import FileState, parse_state
 from hamtarget.datasets.picture_roots import PictureRoots
 from hamtarget.errors import InputError
-from hamtarget.folders.picture_payloads import FileState, parse_state
 from hamtarget.items import Id
+from hamtarget.progress import Progress
 from hamtarget.store import Store
 
 # Ids that an error names.
 _NAMED = 3
+# Items between two reports.
+_TOLD_EACH = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +33,9 @@ class KnownPictures:
     names: dict[Id, str] = field(default_factory=dict)
 
 
-def known_pictures(store: Store, folder: str | os.PathLike[str], name: str, wanted: set[Id]) -> KnownPictures:
+def known_pictures(
+    store: Store, folder: str | os.PathLike[str], name: str, wanted: set[Id], *, progress: Progress | None = None
+) -> KnownPictures:
     """Return the pictures of a folder that are in a store.
 
     They are those whose payload names the folder, and those that an earlier version added by absolute paths.
@@ -40,6 +45,7 @@ def known_pictures(store: Store, folder: str | os.PathLike[str], name: str, want
         folder: where the pictures are.
         name: name of the folder in payloads.
         wanted: ids that pictures of the folder are going to have.
+        progress: called with items looked at, and all items.
 
     Raises:
         InputError: some of the wanted ids belong to another folder.
@@ -47,7 +53,10 @@ def known_pictures(store: Store, folder: str | os.PathLike[str], name: str, want
     roots = PictureRoots([folder])
     known = KnownPictures()
     taken: dict[Id, str] = {}
-    for item in store.scan():
+    n_items = len(store)
+    for row, item in enumerate(store.scan()):
+        if progress is not None and row % _TOLD_EACH == 0:
+            progress(row, n_items)
         payload: Mapping[str, Any] = item.payload or {}
         image, own = payload.get("image"), payload.get("folder")
         if own == name and isinstance(image, str):

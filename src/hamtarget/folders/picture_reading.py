@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
+from hamtarget.encoders.text_inputs import takes_texts
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Progress
 from hamtarget.store import Store
@@ -54,8 +55,9 @@ class PictureReader:
     """
 
     def __init__(self, store: Store, workers: int | None) -> None:
-        if store.vectors is not None:
-            raise InputError(f"{store.path} keeps vectors; expected a store whose encoder takes pictures")
+        if store.vectors is not None or takes_texts(store.encoder):
+            kind = "texts" if store.vectors is None else "vectors"
+            raise InputError(f"{store.path} keeps {kind}; expected a store whose encoder takes pictures")
         # Says what an encoder takes that takes no pictures.
         self._form = form_of(store.encoder)
         self._store = store

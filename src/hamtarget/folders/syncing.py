@@ -12,10 +12,10 @@ from itertools import islice
 
 from hamtarget.datasets.content_cache import content_digest
 from hamtarget.datasets.picture_folders import list_pictures
+from hamtarget.datasets.picture_payloads import FileState, name_of_folder, picture_payload, state_of
 from hamtarget.errors import FileError
 from hamtarget.folders.file_changes import FileChanges, PictureFile, changes_of, ids_of
 from hamtarget.folders.known_pictures import KnownPictures, known_pictures
-from hamtarget.folders.picture_payloads import FileState, name_of_folder, picture_payload, state_of
 from hamtarget.folders.picture_reading import PictureReader
 from hamtarget.folders.reports import SyncReport
 from hamtarget.items import Id, Item
@@ -83,7 +83,9 @@ def sync_folder(
     called = name_of_folder(folder) if name is None else name
     ids, skipped = ids_of(listing, prefix)
     skipped |= {each: f"the folder cannot be listed: {reason}" for each, reason in listing.unread.items()}
-    known = known_pictures(store, folder, called, set(ids.values()))
+    known = known_pictures(
+        store, folder, called, set(ids.values()), progress=partial(tell, "Looking through the store")
+    )
     if known.states and not listing.names and removes_missing and not allow_empty:
         raise FileError(
             f"{listing.folder} holds no picture, but {store.path} has {len(known.states):,} of it; is a disk missing? "

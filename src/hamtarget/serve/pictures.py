@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import PictureForm
 from hamtarget.datasets.images import read_image
 from hamtarget.datasets.picture_formats import HEAVY_FORMATS, open_picture
+from hamtarget.datasets.picture_payloads import shown_payload
 from hamtarget.datasets.picture_roots import PictureRoots
 from hamtarget.errors import ImageError, MissingExtraError
 from hamtarget.items import Payload
@@ -101,11 +102,11 @@ class Pictures:
         return bool(self._roots)
 
     def shown(self, payload: Payload) -> Payload:
-        """Return a payload as it leaves the service: without the way to the picture's folder."""
+        """Return a payload as it leaves the service: without the way to the picture's folder, and its file's state."""
         name = payload.get("image")
-        if not isinstance(name, str) or not os.path.isabs(name):
+        if not isinstance(name, str):
             return payload
-        return {**payload, "image": self._roots.shown_name(name)}
+        return {**shown_payload(payload), "image": self._roots.shown_name(name)}
 
     def thumbnail(
         self, name: object, side: int, holding: Holding | None = None, *, folder: object = None

@@ -3,6 +3,9 @@
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,9 +14,9 @@ from PIL import Image
 from hamtarget import Store, open_encoder
 from hamtarget.datasets.content_cache import content_digest
 from hamtarget.datasets.images import read_image
+from hamtarget.datasets.picture_payloads import FileState, parse_state, picture_payload, state_of
 from hamtarget.errors import FileError, InputError, ReadOnlyError
 from hamtarget.folders import picture_reading, sync_folder, syncing
-from hamtarget.folders.picture_payloads import FileState, parse_state, picture_payload, state_of
 from hamtarget.items import Item
 from hamtarget.search import Embeddings
 
@@ -307,9 +310,41 @@ def test_a_file_that_changed_just_now_is_looked_at_again(album, store, opened):
 def test_refusals(album, store, tmp_path):
     with Store.create(tmp_path / "codes", n_bits=64) as codes, pytest.raises(InputError, match="has no encoder"):
         sync_folder(codes, album)
+    with Store.create(tmp_path / "texts", encoder=open_encoder("simhash64")) as texts:
+        with pytest.raises(InputError, match="keeps texts; expected a store whose encoder takes pictures"):
+            sync_folder(texts, album)
     store.close()
     with Store.open(tmp_path / "store", read_only=True) as reading, pytest.raises(ReadOnlyError):
         sync_folder(reading, album)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 5])
+def test_a_killed_sync_goes_on(album, tmp_path, calls):
+    """Whatever was committed when the process was killed, the next sync ends with what the folder holds."""
+    script = (
+        "import os, signal\n"
+        "from hamtarget import Store\n"
+        "from hamtarget.folders import picture_reading, sync_folder, syncing\n"
+        "picture_reading._FILES_OF_COPIES, syncing._DELETED_AT_ONCE = 2, 1\n"
+        "told = iter(range({calls}))\n"
+        "def kill(what, done, total):\n"
+        "    if what != 'Listing' and next(told, None) is None: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with Store.open({store!r}) as store: sync_folder(store, {album!r}, progress=kill)\n"
+    )
+    with Store.create(tmp_path / "store", encoder=open_encoder("dhash")) as store:
+        sync_folder(store, album)
+    save(album / "cats" / "1.png", 100)
+    save(album / "new.png", 101)
+    (album / "dogs").rename(album / "hounds")
+    (album / "top.png").unlink()
+    (album / "cats" / "3.png").unlink()
+    command = script.format(calls=calls, store=str(tmp_path / "store"), album=str(album))
+    ended = subprocess.run([sys.executable, "-c", command], check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    with Store.open(tmp_path / "store") as store:
+        sync_folder(store, album)
+        assert kept(store) == naive(album, store.encoder)
+        assert store.verify().ok
 
 
 def test_states_of_files(album):

@@ -271,8 +271,8 @@ def _within(path: Path, folder: str | os.PathLike[str]) -> str | None:
 
 def _folder(folder: Path, on_broken: Callable[[str], None] | None, on_found: Callable[[int], None] | None) -> Records:
     from hamtarget.datasets.picture_folders import list_pictures
+    from hamtarget.datasets.picture_payloads import name_of_folder, picture_payload
     from hamtarget.folders.file_changes import ids_of
-    from hamtarget.folders.picture_payloads import name_of_folder, picture_payload
 
     listing = list_pictures(folder, on_found=on_found)
     if not listing.names:
@@ -289,7 +289,7 @@ def _folder(folder: Path, on_broken: Callable[[str], None] | None, on_found: Cal
 
 def _csv(path: Path) -> Records:
     from hamtarget.datasets.image_sets import ImageSet
-    from hamtarget.folders.picture_payloads import name_of_folder
+    from hamtarget.datasets.picture_payloads import name_of_folder
 
     images = ImageSet.from_csv(path)
 
