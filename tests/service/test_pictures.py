@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 from services import N_BITS, service
 
+from hamtarget._picture_form import PictureForm
 from hamtarget.errors import FileError
 from hamtarget.serve import ServiceSettings
-from hamtarget.serve.pictures import Pictures
+from hamtarget.serve.pictures import Pictures, read_upload
 from hamtarget.store import Store
 
 SECRET = "a place that nobody should know"
@@ -134,3 +135,30 @@ def test_answers_name_no_folder_of_the_server(folders, tmp_path):
 def test_pixels_are_counted_before_decoding(folders):
     with pytest.raises(Exception, match="200 x 300 pixels"):
         Pictures([folders[0]], max_pixels=1000).thumbnail("photo.jpg", 64)
+
+
+class Account:
+    """Memory that a request holds, and the most that it held."""
+
+    def __init__(self):
+        self.held = self.most = 0
+
+    def take(self, n_bytes):
+        self.held += n_bytes
+        self.most = max(self.most, self.held)
+
+    def give(self, n_bytes):
+        self.held -= n_bytes
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG2000", "AVIF"])
+def test_decoders_that_take_more_memory_are_counted(kind):
+    Image.init()
+    if kind not in Image.SAVE:
+        pytest.skip(f"this Pillow writes no {kind}")
+    file, account = io.BytesIO(), Account()
+    Image.linear_gradient("L").convert("RGB").save(file, kind)
+    read = read_upload(file.getvalue(), PictureForm((16, 16)), max_pixels=100_000, holding=account)
+    assert read.shape == (16, 16)
+    assert account.held == 0
+    assert account.most == 256 * 256 * (5 if kind == "PNG" else 17)

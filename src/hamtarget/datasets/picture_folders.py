@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 from collections.abc import Callable
@@ -81,8 +82,13 @@ def existing_folder(folder: str | os.PathLike[str]) -> Path:
 
 def _folders_above(folder: str) -> set[tuple[int, int]]:
     """Return device and number of each folder that a folder lies in."""
-    above = Path(os.path.realpath(folder)).parents
-    return {(status.st_dev, status.st_ino) for status in map(os.stat, above)}
+    above: set[tuple[int, int]] = set()
+    for parent in Path(os.path.realpath(folder)).parents:
+        # One that cannot be looked at cannot be listed either.
+        with contextlib.suppress(OSError):
+            status = os.stat(parent)
+            above.add((status.st_dev, status.st_ino))
+    return above
 
 
 def _list_one(listing: PictureListing, own: str, folders: list[str], links: list[str]) -> None:

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from hamtarget._reading import lines_of
-from hamtarget.cli.inputs.records import STDIN
+from hamtarget.cli.inputs.records import STDIN, as_utf8
 from hamtarget.errors import CorruptFileError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _integer(text: str) -> Id | None:
 
 def _lines() -> Iterator[str]:
     try:
-        for line in lines_of(sys.stdin, where="standard input", max_line=_MAX_LINE):
+        for line in lines_of(as_utf8(sys.stdin), where="standard input", max_line=_MAX_LINE):
             if text := line.rstrip("\r\n"):
                 yield text
     except UnicodeDecodeError as error:

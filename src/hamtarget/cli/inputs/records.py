@@ -188,7 +188,7 @@ def parse_line(line: str, *, number: int, where: str) -> Record:
 def _lines(source: str) -> Iterator[Record]:
     where = "standard input" if source == STDIN else source
     try:
-        stream: Any = nullcontext(_utf8(sys.stdin)) if source == STDIN else open(source, encoding="utf-8")
+        stream: Any = nullcontext(as_utf8(sys.stdin)) if source == STDIN else open(source, encoding="utf-8")
         with stream as lines:
             for number, line in enumerate(lines_of(lines, where=where)):
                 if text := line.strip():
@@ -197,8 +197,8 @@ def _lines(source: str) -> Iterator[Record]:
         raise CorruptFileError(f"{where}: not UTF-8 ({error}); expected lines of text") from error
 
 
-def _utf8(stream: TextIO) -> TextIO:
-    # JSON is UTF-8, whatever the locale.
+def as_utf8(stream: TextIO) -> TextIO:
+    """Return a stream that reads UTF-8, whatever the locale."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(encoding="utf-8")
     return stream
