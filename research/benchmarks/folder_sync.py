@@ -2,8 +2,8 @@
 
     python -m research.benchmarks.folder_sync --pictures 100000 --out research/results/folder_sync.json
 
-Pictures are small and random, so that the bookkeeping counts and not the decoding; `dhash` encodes them. With a folder of
-your own (`--folder photos`), only the first two syncs are measured, and nothing in it is changed.
+Pictures are small and random, so that the bookkeeping counts and not the decoding; `dhash` encodes them. With a folder
+of your own (`--folder photos`), only the first two syncs are measured, and nothing in it is changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_pictures(folder: Path, n_pictures: int, seed: int) -> None:
 
 
 def measured(store: Store, folder: Path) -> dict[str, float]:
-    """Sync, and return what was done and how long it took: of the wall clock, and of this process."""
+    """Return what a sync did and how long it took: by the clock, and of this process."""
     wall, own = time.perf_counter(), time.process_time()
     report = sync_folder(store, folder)
     return {
