@@ -47,16 +47,23 @@ class FileState:
         return (self.n_bytes, self.time_ns) == (status.st_size, status.st_mtime_ns) and self.time_ns > 0
 
 
-def state_of(status: os.stat_result, digest: bytes) -> FileState:
-    """Return the state of a file whose status was taken before its content was read."""
-    is_settled = time.time_ns() - status.st_mtime_ns >= _TICK_NS
+def state_of(status: os.stat_result, digest: bytes, looked_ns: int) -> FileState:
+    """Return the state of a file.
+
+    Args:
+        status: its status, taken before its content was read.
+        digest: digest of its content.
+        looked_ns: the time when its status was taken, or shortly before.
+    """
+    is_settled = looked_ns - status.st_mtime_ns >= _TICK_NS
     return FileState(status.st_size, status.st_mtime_ns if is_settled else 0, digest)
 
 
 def read_state(path: str | os.PathLike[str]) -> FileState | None:
     """Read a file, and return its state; None if it cannot be read."""
+    looked_ns = time.time_ns()
     try:
-        return state_of(os.stat(path), content_digest(path))
+        return state_of(os.stat(path), content_digest(path), looked_ns)
     except (OSError, FileError):
         return None
 

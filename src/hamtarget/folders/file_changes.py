@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 
 from hamtarget._reading import reason_of
 from hamtarget.datasets.picture_folders import PictureListing
+from hamtarget.datasets.picture_payloads import FileState, state_of
 from hamtarget.errors import InputError
 from hamtarget.folders.known_pictures import KnownPictures
 from hamtarget.items import Id
@@ -16,12 +18,17 @@ from hamtarget.store.ids import check_id
 
 @dataclass(frozen=True, eq=False)
 class PictureFile:
-    """A picture of the folder: its name in it, its id, its path, and its status when it was looked at."""
+    """A picture of the folder: its name in it, its id, its path, its status, and when that was looked at."""
 
     name: str
     id: Id
     path: str
     status: os.stat_result
+    looked_ns: int
+
+    def state(self, digest: bytes) -> FileState:
+        """Return the state of the file, whose content had this digest when it was read later."""
+        return state_of(self.status, digest, self.looked_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,7 @@ def changes_of(
     unchanged = 0
     for name, id in ids.items():
         path = os.path.join(listing.folder, *name.split("/"))
+        looked_ns = time.time_ns()
         try:
             status = os.stat(path)
         except OSError as error:
@@ -82,7 +90,7 @@ def changes_of(
         if state is not None and state.is_that_of(status):
             unchanged += 1
         else:
-            to_read.append(PictureFile(name, id, path, status))
+            to_read.append(PictureFile(name, id, path, status, looked_ns))
     there = set(ids.values())
     gone = [id for id in known.states if id not in there]
     hidden = tuple(f"{folder}/" for folder in listing.unread)

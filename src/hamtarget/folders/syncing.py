@@ -12,14 +12,14 @@ from itertools import islice
 
 from hamtarget.datasets.content_cache import content_digest
 from hamtarget.datasets.picture_folders import list_pictures
-from hamtarget.datasets.picture_payloads import FileState, name_of_folder, picture_payload, state_of
+from hamtarget.datasets.picture_payloads import FileState, name_of_folder, picture_payload
 from hamtarget.errors import FileError
 from hamtarget.folders.file_changes import FileChanges, PictureFile, changes_of, ids_of
 from hamtarget.folders.known_pictures import KnownPictures, known_pictures
 from hamtarget.folders.picture_reading import PictureReader
 from hamtarget.folders.reports import SyncReport
 from hamtarget.items import Id, Item
-from hamtarget.progress import Stages
+from hamtarget.progress import Progress, Stages
 from hamtarget.store import Store
 
 # Ids that a transaction deletes.
@@ -145,7 +145,7 @@ class _Sync:
                 self._missing_by_digest[state.digest].append(id)
         self._missing_sizes = {state.n_bytes for id in changes.missing if (state := known.states[id]) is not None}
 
-    def apply(self, batch: list[PictureFile], reader: PictureReader, progress: partial[None]) -> None:
+    def apply(self, batch: list[PictureFile], reader: PictureReader, progress: Progress) -> None:
         """Write what is known of the pictures of a batch, in one transaction."""
         kept: list[_Kept] = []
         new: list[PictureFile] = []
@@ -172,7 +172,7 @@ class _Sync:
                         codes=read.codes,
                         embeddings=read.embeddings,
                         payloads=[
-                            picture_payload(file.name, self._folder, state_of(file.status, digest), others=before)
+                            picture_payload(file.name, self._folder, file.state(digest), others=before)
                             for file, digest, before in zip(files, read.digests, payloads, strict=True)
                         ],
                     )
@@ -213,7 +213,7 @@ class _Sync:
         except FileError:
             # The reader says why.
             return None
-        state = state_of(file.status, digest)
+        state = file.state(digest)
         if own is not None and own.digest == digest:
             return _Kept(file, file.id, state)
         same = self._missing_by_digest.get(digest)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -349,9 +350,11 @@ def test_a_killed_sync_goes_on(album, tmp_path, calls):
 
 def test_states_of_files(album):
     status = os.stat(album / "top.png")
-    state = state_of(status, b"d" * 20)
+    state = state_of(status, b"d" * 20, time.time_ns())
     assert parse_state(str(state)) == state
     assert state.is_that_of(status)
+    # So soon after a change, another one might leave the time as it is.
+    assert not state_of(status, b"d" * 20, status.st_mtime_ns + 10**9).is_that_of(status)
     assert not FileState(state.n_bytes, state.time_ns + 1, state.digest).is_that_of(status)
     assert not FileState(state.n_bytes + 1, state.time_ns, state.digest).is_that_of(status)
     for text in (None, 7, "", "1 2", "1 2 zz", "1 2 aa", f"{state} 4", {"a": 1}):
