@@ -87,7 +87,7 @@ app.command(
 )(dups.dups)
 app.command(
     rich_help_panel=_STORE,
-    short_help="List groups of near duplicates in a store, which keep their ids.",
+    short_help="List groups of near duplicates in a store; ids of groups stay.",
     epilog="Example: hamtarget groups store --linkage representative",
 )(groups.groups)
 app.command(
