@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
+from hamtarget.serve.code_map import CodeMap
 from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched
 from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
@@ -58,7 +59,8 @@ def search_body(asked: messages.OneQuery, found: Found) -> bytes:
     """Return the answer to a search for one query."""
     hits = ",".join(_hits(asked, found))
     searched, queries, cost = found.job.asked, found.job.queries, found.costs[0]
-    embedding = None if asked.rerank is None or queries.embeddings is None else queries.embeddings[0].tolist()
+    is_ranked = asked.rerank is not None or (asked.kind != "probe" and asked.ties == "mixed")
+    embedding = None if not is_ranked or queries.embeddings is None else queries.embeddings[0].tolist()
     radius = None if searched.kind == "nearest" else searched.radius
     budget = searched.budget if searched.kind == "probe" else None
     is_truncated = asked.kind != "nearest" and len(found.hits.rows) == asked.most_hits
@@ -107,6 +109,11 @@ def batch_body(found: Found, *, packed: bool) -> bytes:
     written = _packed if packed else _listed
     # Put together by hand: a large answer is not looked through once more.
     return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), _took(found).encode())
+
+
+def map_body(drawn: CodeMap) -> bytes:
+    """Return the answer to a request for the map."""
+    return _json(drawn.document()).encode()
 
 
 def item_body(id: Id, item: Item, *, has_image: bool, pictures: Pictures) -> bytes:

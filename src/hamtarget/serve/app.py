@@ -31,6 +31,7 @@ from hamtarget.serve.passing import PassOn
 from hamtarget.serve.problems import Problem, problem_of
 from hamtarget.serve.routes.group_routes import group_routes
 from hamtarget.serve.routes.item_routes import item_routes
+from hamtarget.serve.routes.map_routes import map_routes
 from hamtarget.serve.routes.pages import page_routes
 from hamtarget.serve.routes.searches import search_routes
 from hamtarget.serve.routes.status import status_routes
@@ -112,6 +113,7 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
         searches,
         items,
         groups,
+        map_routes(service),
         status_routes(service, instruments, readiness),
         page_routes(),
     ):

@@ -265,11 +265,32 @@ class _Many(Message):
     )
 
 
-class SearchRequest(_One, _Within):
+class _Tied(_Search):
+    """A search for one query that says how to order hits at equal distance."""
+
+    ties: Literal["stored", "mixed"] = Field(
+        "stored",
+        description="Order of hits at equal distance. stored: integer ids first, ascending, then as they were stored. "
+        "mixed: by embedding distance where query and items have embeddings, else by a hash of the id; the first of "
+        "this order are chosen where a limit cuts a tie. Not with `rerank`, nor for the nearest vectors.",
+    )
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The question asked of each query; see `_Search.key`."""
+        return (*super().key, self.ties)
+
+    @property
+    def cost_key(self) -> tuple[object, ...]:
+        """The facts that the cost of a query depends on; see `_Search.cost_key`."""
+        return (*super().cost_key, self.ties)
+
+
+class SearchRequest(_One, _Tied, _Within):
     """Find everything within `radius` bits, nearest first, at most `limit`."""
 
 
-class NearestRequest(_One, _Nearest):
+class NearestRequest(_One, _Tied, _Nearest):
     """Find the `k` nearest items."""
 
     @property
@@ -439,6 +460,23 @@ class ItemOut(BaseModel):
     has_image: bool
 
 
+class PointOut(BaseModel):
+    """An item as a point of a map."""
+
+    id: int | str
+    x: float = Field(description="From -1 to 1.")
+    y: float = Field(description="From -1 to 1.")
+    label: str | None = Field(description="The payload's field `label` or `class`.")
+
+
+class MapAnswer(BaseModel):
+    """Items of the store as points of a plane: near codes lie near each other, as far as a plane allows."""
+
+    points: list[PointOut]
+    shares: list[float] = Field(description="Share of the codes' variance along x, and along y.")
+    sampled: bool = Field(description="True if they are a sample of the store.")
+
+
 class StatsAnswer(BaseModel):
     """Figures of the store and of the service."""
 
@@ -462,7 +500,7 @@ class StatsAnswer(BaseModel):
     resident_bytes: int | None = Field(description="Memory of the whole process.")
     bit_balance: list[float] = Field(description="Share of items with a 1, bit by bit, in a sample.")
     sample_rows: int
-    writable: bool
+    writable: bool = Field(description="True if the service takes changes, and the token of this request allows them.")
     images: bool = Field(description="True if items can be shown as images.")
     examples: list[int | str] = Field(description="A few ids to begin with.")
 

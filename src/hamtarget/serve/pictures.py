@@ -29,10 +29,12 @@ from hamtarget.serve.problems import Problem
 if TYPE_CHECKING:
     from PIL import Image
 
-MAX_SIDE = 1024
+MAX_SIDE = 4096
 # A larger file is not shown.
 _MAX_FILE_BYTES = 64 * 2**20
 _CACHED_BYTES = 32 * 2**20
+# A larger picture is drawn anew each time: it would take the place of many small ones.
+_CACHED_PICTURE_BYTES = 2**20
 _JPEG_QUALITY = 85
 # Pillow keeps 4 bytes of a pixel, and one more while a palette is converted.
 _PIXEL_BYTES = 5
@@ -150,6 +152,8 @@ class Pictures:
         return drawn
 
     def _remember(self, key: tuple[str, int, int], drawn: Picture) -> None:
+        if len(drawn.content) > _CACHED_PICTURE_BYTES:
+            return
         with self._lock:
             if key in self._cache:
                 return

@@ -18,6 +18,8 @@ from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
+from hamtarget.serve.answers import map_body
+from hamtarget.serve.code_map import Cartographer
 from hamtarget.serve.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
@@ -87,6 +89,7 @@ class Service:
         self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
         self.work = Work(store, settings, self.meters)
         self._grouping = Grouping(self.work, settings.threads)
+        self._cartographer = Cartographer(store)
         self.is_ready = False
         # True also where another process makes the changes.
         self.takes_changes = not store.read_only
@@ -295,6 +298,12 @@ class Service:
         if drawn is None:
             raise not_found("this item has no image in a folder that is served (--images)")
         return drawn
+
+    async def map(self, n: int, asker: Asker) -> bytes:
+        """Return the map of `n` items as an answer."""
+        body: bytes = await self._slowly(asker, lambda: map_body(self._cartographer.draw(n, asker.limits)))
+        asker.holding.take(len(body))
+        return body
 
     def has_image(self, item: Item) -> bool:
         """Return True if the item may have a picture."""

@@ -196,6 +196,7 @@ class Guard:
             headers = {"WWW-Authenticate": "Bearer"}
             raise Problem(401, "token", "a valid token is needed: Authorization: Bearer ...", headers=headers)
         facts.client = entry.name
+        facts.role = entry.role
         if needed is not None and not allows(entry.role, needed):
             message = f"the token's role is {entry.role}; this request needs the role {needed}"
             raise Problem(403, "role", message, details={"role": needed})

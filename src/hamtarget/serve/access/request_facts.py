@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
+from hamtarget.serve.access.tokens import Role
+
 _FACTS = "hamtarget_facts"
 _CLIENT = "hamtarget_client"
 
@@ -17,6 +19,7 @@ class RequestFacts:
     Attributes:
         id: the request's id, in its answer and in the access log.
         client: name of the token, or the address of the peer where no token is needed.
+        role: role of the token; None where no token is needed.
         error: kind of the refusal or failure, if it is one.
         rows: rows that were read for the answer.
         hits: hits in the answer.
@@ -24,6 +27,7 @@ class RequestFacts:
 
     id: str = ""
     client: str = ""
+    role: Role | None = None
     error: str | None = None
     rows: int = 0
     hits: int = 0

@@ -18,6 +18,7 @@ _ROLES: dict[tuple[str, str], Role] = {
     ("GET", "/openapi.json"): "read",
     ("HEAD", "/openapi.json"): "read",
     ("GET", "/v1/stats"): "read",
+    ("GET", "/v1/map"): "read",
     ("POST", "/v1/search"): "read",
     ("POST", "/v1/nearest"): "read",
     ("POST", "/v1/probe"): "read",

@@ -30,6 +30,7 @@ from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
 from hamtarget.serve.lanes.memory import Holding
+from hamtarget.serve.lanes.ties import mixed_ties
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
@@ -61,6 +62,7 @@ _DECODING_SECONDS = 0.05
 _ONE = (messages.SearchRequest, messages.NearestRequest, messages.ProbeRequest)
 _SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
 _NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
+_TIED = (messages.SearchRequest, messages.NearestRequest)
 
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
 
@@ -276,7 +278,9 @@ class Work:
             if needs_embeddings and job.asked.rerank is not None and job.queries.embeddings is None:
                 answers[place] = InputError(_NO_EMBEDDING)
             elif (self.expected_seconds(job) or 0.0) <= self.quick_seconds:
-                groups.setdefault(job.asked.key, []).append(place)
+                # The radius of the second search for ties depends on what the first one finds.
+                key = (*job.asked.key, place) if _mixes_ties(job.asked) else job.asked.key
+                groups.setdefault(key, []).append(place)
         for places in groups.values():
             found: Sequence[Found | BaseException]
             try:
@@ -436,7 +440,10 @@ class Work:
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
-        hits = self._ask_store(asked, queries, limits, threads)
+        if _mixes_ties(asked) and not (isinstance(asked, _NEAREST) and self._finds_vectors(asked, queries)):
+            hits = self._ask_mixed(asked, queries, limits, threads)
+        else:
+            hits = self._ask_store(asked, queries, limits, threads)
         seconds = time.perf_counter() - began
         self._costs.saw(cost_key, len(queries.codes), seconds)
         return hits, 1000 * seconds
@@ -499,6 +506,22 @@ class Work:
             comparisons=asked.comparisons,
             threads=threads,
             cost=True,
+            limits=limits,
+        )
+
+    def _ask_mixed(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+        """Return the hits of one query, those at equal distance mixed."""
+        embedding = None if self.store.embeddings is None else queries.embeddings
+        if embedding is not None:
+            asked = asked.model_copy(update={"rerank": asked.most_hits})
+        return mixed_ties(
+            self.store,
+            self._ask_store(asked, queries, limits, threads),
+            queries.codes,
+            limit=asked.most_hits,
+            embedding=embedding,
+            filter=asked.payload_filter,
+            threads=threads,
             limits=limits,
         )
 
@@ -589,6 +612,10 @@ def total(counts: NDArray[np.int64]) -> int:
     """Return the sum of the counts of one or more queries."""
     # Most requests have one, and numpy takes long to add up a single number.
     return int(counts[0] if len(counts) == 1 else counts.sum())
+
+
+def _mixes_ties(asked: messages.AnySearch) -> bool:
+    return isinstance(asked, _TIED) and asked.ties == "mixed" and asked.rerank is None
 
 
 def needs_items(found: Found) -> bool:

@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import hamtarget
 from hamtarget.serve import messages
+from hamtarget.serve.access.request_facts import facts_of
+from hamtarget.serve.access.roles import allows
 from hamtarget.serve.answers import json_response
 from hamtarget.serve.instruments.gauges import Instruments
 from hamtarget.serve.instruments.machine import resident_bytes
@@ -45,9 +48,10 @@ def status_routes(service: Service, instruments: Instruments, readiness: Readine
         )
 
     @router.get("/v1/stats", response_model=messages.StatsAnswer)
-    async def stats() -> Response:
+    async def stats(request: Request) -> Response:
         """Get what is served: items, bits, memory, the balance of bits, and the searches that the store can do."""
-        return json_response(await asyncio.to_thread(_stats, service))
+        role = facts_of(request.scope).role
+        return json_response(await asyncio.to_thread(_stats, service, may_write=role is None or allows(role, "write")))
 
     return router
 
@@ -58,7 +62,7 @@ def _metrics(service: Service, instruments: Instruments) -> bytes:
     return service.meters.text()
 
 
-def _stats(service: Service) -> dict[str, Any]:
+def _stats(service: Service, *, may_write: bool) -> dict[str, Any]:
     store = service.store
     facts = store.stats()
     sample = service.work.sampler.sample()
@@ -80,7 +84,7 @@ def _stats(service: Service) -> dict[str, Any]:
         "resident_bytes": resident_bytes(),
         "bit_balance": sample.bit_balance.round(4).tolist(),
         "sample_rows": len(sample.codes),
-        "writable": service.settings.writable and service.takes_changes,
+        "writable": service.settings.writable and service.takes_changes and may_write,
         "images": bool(service.work.pictures),
         "examples": sample.examples,
     }

@@ -1,0 +1,27 @@
+"""The endpoint of the map."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hamtarget.serve import messages
+from hamtarget.serve.answers import AnswerBody
+from hamtarget.serve.code_map import MAX_POINTS
+from hamtarget.serve.openapi import ERRORS
+from hamtarget.serve.service import Service
+
+
+def map_routes(service: Service) -> APIRouter:
+    """Return the route of /v1/map."""
+    router = APIRouter(prefix="/v1", tags=["status"], responses=ERRORS)
+
+    @router.get("/map", response_model=messages.MapAnswer)
+    async def draw(request: Request, n: Annotated[int, Query(ge=1, le=MAX_POINTS)] = 2000) -> Response:
+        """Get `n` items, drawn at random, as points of a plane: the two principal components of their codes."""
+        return AnswerBody(await service.map(n, service.asker(request)))
+
+    return router
