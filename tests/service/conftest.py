@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 from clients import Awaited
+from pages import N_IMAGES, find_browser, opened
+from playwright.sync_api import sync_playwright
 from services import N_BITS, N_ITEMS, SignEncoder, service
 
 from hamtarget.client import Client
 from hamtarget.search import Embeddings
+from hamtarget.serve.demo_store import make_demo
 from hamtarget.store import Store
 
 
@@ -45,6 +48,30 @@ def writable(tmp_path, vectors):
     store.put_rows([f"v{row}" for row in range(len(vectors))], inputs=vectors)
     with service(store, writable=True) as call:
         yield call
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory):
+    """A service of bundled images, and the folder of its demo."""
+    folder = tmp_path_factory.mktemp("demo")
+    store, images = make_demo(folder, n_images=N_IMAGES)
+    with service(Store.open(store, read_only=True), image_folders=(images,)) as call:
+        yield call, folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        # Containers have no user namespaces for the browser's own sandbox; it loads nothing but our page.
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, demo):
+    """The page of the demo, just opened."""
+    yield from opened(browser, demo[0].address)
 
 
 @pytest.fixture(params=[Client, Awaited], ids=["threads", "asyncio"])

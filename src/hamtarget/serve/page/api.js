@@ -3,10 +3,11 @@
 const TOKEN_KEY = "hamtarget-token";
 
 export class ServiceError extends Error {
-  constructor(status, kind, message) {
+  constructor(status, kind, message, retryAfter = 0) {
     super(message);
     this.status = status;
     this.kind = kind;
+    this.retryAfter = retryAfter;
   }
 }
 
@@ -46,11 +47,28 @@ async function call(path, options = {}) {
   } catch {
     // Not a refusal of the service itself: tell the status only.
   }
-  throw new ServiceError(response.status, told.kind, told.message);
+  throw new ServiceError(response.status, told.kind, told.message, Number(response.headers.get("Retry-After")) || 0);
 }
 
-export async function stats() {
-  return fromJson(await (await call("/v1/stats")).text());
+async function get(path) {
+  return fromJson(await (await call(path)).text());
+}
+
+async function post(path, content, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return fromJson(await (await call(path, { method: "POST", headers, body: toJson(content), signal })).text());
+}
+
+export function stats() {
+  return get("/v1/stats");
+}
+
+export function groups(request, signal) {
+  return post("/v1/groups", request, signal);
+}
+
+export function map(n) {
+  return get(`/v1/map?n=${n}`);
 }
 
 export async function openapi() {
@@ -64,8 +82,7 @@ export async function search(verb, request, { file = null, signal } = {}) {
     form.append("image", file, "query");
     return fromJson(await (await call(`/v1/${verb}`, { method: "POST", body: form, signal })).text());
   }
-  const headers = { "Content-Type": "application/json" };
-  return fromJson(await (await call(`/v1/${verb}`, { method: "POST", headers, body: toJson(request), signal })).text());
+  return post(`/v1/${verb}`, request, signal);
 }
 
 function itemPath(id) {
@@ -73,20 +90,27 @@ function itemPath(id) {
   return [`/v1/items/${encodeURIComponent(id)}`, kind];
 }
 
-export async function item(id) {
-  const [path, kind] = itemPath(id);
-  return fromJson(await (await call(path + kind)).text());
+export function item(id) {
+  return get(itemPath(id).join(""));
 }
 
-// An <img> cannot send a token: where there is one, the picture is fetched and shown from memory.
-export async function showPicture(img, id, size) {
+export async function remove(id) {
+  await call(itemPath(id).join(""), { method: "DELETE" });
+}
+
+export function pictureAddress(id, size) {
   const [path, kind] = itemPath(id);
-  const url = `${path}/image${kind}&size=${size}`;
-  if (!hasToken()) {
-    img.src = url;
-    return;
-  }
-  const blob = await (await call(url)).blob();
-  img.src = URL.createObjectURL(blob);
-  img.addEventListener("load", () => URL.revokeObjectURL(img.src), { once: true });
+  return `${path}/image${kind}&size=${size}`;
+}
+
+// The address of a picture for a link or an <img>. These cannot send a token: where there is one, the picture is
+// fetched first, and the address is that of the copy in memory.
+export async function fetchedPicture(id, size) {
+  const address = pictureAddress(id, size);
+  return hasToken() ? URL.createObjectURL(await (await call(address)).blob()) : address;
+}
+
+export async function showPicture(img, id, size) {
+  img.src = hasToken() ? await fetchedPicture(id, size) : pictureAddress(id, size);
+  if (img.src.startsWith("blob:")) img.addEventListener("load", () => URL.revokeObjectURL(img.src), { once: true });
 }

@@ -1,0 +1,269 @@
+"""The other views of the page: an item enlarged, groups of duplicates, the map."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from pages import FAINT_TEXTS, a_query, drop, nearest, needs_browser, opened, shot, shown_ids
+from PIL import Image
+from playwright.sync_api import expect
+from services import N_BITS, service
+
+from hamtarget.serve.access.tokens import TokenEntry, editing_tokens, new_token
+from hamtarget.store import Store
+
+pytestmark = [needs_browser]
+
+
+# --- enlarged ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_hit_is_enlarged_beside_the_query(page, demo):
+    drop(page, a_query(demo), name="heel.png")
+    nearest(page)
+    ids = shown_ids(page)
+    page.locator(".hit .open").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    expect(dialog.locator("figcaption")).to_have_text(["heel.png", f"{ids[2]:04}.png"])
+    expect(dialog.locator("figure img")).to_have_count(2)
+    expect(page.locator("#compare-title")).to_contain_text("apart")
+    expect(page.locator("#compare-details")).to_contain_text("Sandal")
+    page.keyboard.press("ArrowRight")
+    expect(dialog.locator("figcaption").last).to_have_text(f"{ids[3]:04}.png")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.locator(".hit .open").nth(4).click()
+    page.locator("#compare-search").click()
+    expect(page.locator("#query-view .name")).to_have_text(f"{ids[4]:04}.png")
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A store with one picture, larger than any that the page shows by itself."""
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (3000, 20), "teal").save(tmp_path / "images" / "wide.png")
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    store.put_rows(["wide"], codes=np.zeros((1, 8), np.uint8), payloads=[{"image": "wide.png"}])
+    return store, tmp_path / "images"
+
+
+@pytest.mark.parametrize("token", [None, "a-token-of-some-length"])
+def test_the_original_is_opened(browser, large, token):
+    store, images = large
+    with service(store, image_folders=(images,), token=token) as call:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(call.address)
+        if token:
+            page.locator("#token").fill(token)
+            page.keyboard.press("Enter")
+        page.locator(".hit .open").click()
+        with context.expect_page() as opened_page:
+            page.get_by_role("link", name="Open the original").click()
+        width = opened_page.value.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)")
+        assert width == 3000
+        context.close()
+
+
+# --- duplicates -------------------------------------------------------------------------------------------------------
+
+
+def grouped(payloads):
+    """What the service answers: a group of three and one of two, and another page of one."""
+
+    def member(id, distance):
+        return {"id": id, "distance": distance, "payload": payloads[id]}
+
+    first = {"id": 17, "size": 3, "representative": 0, "is_capped": False}
+    second = {"id": 40, "size": 2, "representative": 3, "is_capped": False}
+    third = {"id": 50, "size": 9, "representative": 5, "is_capped": True}
+    head = {"radius": 4, "linkage": "single", "n_groups": 3, "n_items": 14}
+    return [
+        {
+            **head,
+            "groups": [
+                {**first, "members": [member(0, 0), member(1, 1), member(2, 3)]},
+                {**second, "members": [member(3, 0), member(4, 2)]},
+            ],
+            "next": 40,
+        },
+        {**head, "groups": [{**third, "members": [member(5, 0), member(6, 4)]}], "next": None},
+    ]
+
+
+@pytest.fixture
+def copies(demo, tmp_path):
+    """Pictures of a store that can be changed, and the payloads that it has."""
+    payloads = [{"image": f"{row:04}.png", "class": "Sandal"} for row in range(8)]
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=4, durability="os")
+    store.put_rows(list(range(8)), codes=np.zeros((8, 8), np.uint8), payloads=payloads)
+    return store, payloads, demo[1] / "images"
+
+
+def answer_groups(page, payloads, asked):
+    answers = grouped(payloads)
+
+    def answer(route):
+        request = json.loads(route.request.post_data)
+        asked.append(request)
+        route.fulfill(status=200, body=json.dumps(answers[0 if request["after"] is None else 1]))
+
+    page.route("**/v1/groups", answer)
+
+
+def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
+    store, payloads, images = copies
+    with service(store, writable=True, image_folders=(images,)) as call:
+        for page in opened(browser, call.address):
+            asked = []
+            answer_groups(page, payloads, asked)
+            page.get_by_role("link", name="Duplicates").click()
+            expect(page.locator("#groups-title")).to_have_text("3 groups of 14 items within 4 bits")
+            expect(page.locator(".group")).to_have_count(2)
+            assert asked == [{"radius": 4, "linkage": "single", "limit": 20, "after": None, "members": 100}]
+            page.locator("#more-groups button").click()
+            expect(page.locator(".group")).to_have_count(3)
+            assert asked[-1]["after"] == 40
+            expect(page.locator(".group").last).to_contain_text("Very large")
+            expect(page.locator("#delete")).to_be_disabled()
+            # Compare with the best.
+            page.get_by_role("button", name="0001.png, 1 bit from the best. Compare.").click()
+            expect(page.locator("#compare figcaption")).to_have_text(["0000.png (best)", "0001.png"])
+            page.keyboard.press("Escape")
+            # The best is another one to this person.
+            page.locator("#select-rest").click()
+            page.get_by_role("button", name="Keep only 0002.png").click()
+            checked = page.locator(".group input:checked")
+            expect(checked).to_have_count(4)
+            with page.expect_download() as saved:
+                page.locator("#export-csv").click()
+            rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text())))
+            assert [int(row["id"]) for row in rows if row["selected"] == "true"] == [0, 1, 4, 6]
+            assert rows[0] == {
+                "group": "17",
+                "id": "0",
+                "distance": "0",
+                "best": "true",
+                "selected": "true",
+                "image": "0000.png",
+                "label": "Sandal",
+            }
+            with page.expect_download() as saved:
+                page.locator("#export-json").click()
+            assert [row["id"] for row in json.loads(saved.value.path().read_text()) if row["selected"]] == [0, 1, 4, 6]
+            shot(page, "duplicates-light-1280")
+            # Nothing is deleted without a yes.
+            page.get_by_role("button", name="Delete 4 items").click()
+            expect(page.locator("#confirm-title")).to_have_text("Delete 4 items from the store?")
+            expect(page.locator("#confirm-no")).to_be_focused()
+            page.keyboard.press("Escape")
+            expect(page.locator("#confirm")).to_be_hidden()
+            assert len(store) == 8
+            page.get_by_role("button", name="Delete 4 items").click()
+            page.locator("#confirm").get_by_role("button", name="Delete").click()
+            expect(page.locator("#message")).to_contain_text("4 items deleted")
+            assert [item.id for item in store.scan()] == [2, 3, 5, 7]
+            expect(page.locator(".group:visible")).to_have_count(0)
+
+
+def test_who_may_only_read_cannot_delete(browser, copies, tmp_path):
+    store, payloads, images = copies
+    reader = new_token()
+    with editing_tokens(tmp_path / "tokens.json") as entries:
+        entries.append(TokenEntry.of("reader", "read", reader))
+    with service(store, writable=True, image_folders=(images,), tokens_file=tmp_path / "tokens.json") as call:
+        context = browser.new_context()
+        page = context.new_page()
+        answer_groups(page, payloads, [])
+        page.goto(f"{call.address}#view=duplicates")
+        page.locator("#token").fill(reader)
+        page.keyboard.press("Enter")
+        expect(page.locator(".group")).to_have_count(2)
+        expect(page.locator("#export-csv")).to_be_visible()
+        expect(page.locator("#delete")).to_be_hidden()
+        expect(page.locator(".group img").first).to_have_js_property("complete", True)
+        context.close()
+
+
+# --- the map ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_map_shows_items_by_mouse_and_keyboard(page, demo):
+    page.get_by_role("link", name="Map").click()
+    expect(page.locator("#map-title")).to_have_text("Map of 900 items")
+    expect(page.locator("#map-legend li")).to_have_count(10)
+    sky = page.locator("#map")
+    sky.focus()
+    page.keyboard.press("ArrowRight")
+    name = page.locator("#map-item .name")
+    expect(name).to_contain_text(".png")
+    first = name.inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(name).not_to_have_text(first)
+    shot(page, "map-light-1280")
+    # Zoomed in on a point, it can still be pressed; a drag moves it and chooses nothing.
+    blank = page.evaluate("document.getElementById('map').toDataURL()")
+    for _ in range(3):
+        page.keyboard.press("+")
+    assert page.evaluate("document.getElementById('map').toDataURL()") != blank
+    page.keyboard.press("0")
+    assert page.evaluate("document.getElementById('map').toDataURL()") == blank
+    box = sky.bounding_box()
+    chosen = name.inner_text()
+    page.mouse.move(box["x"] + 300, box["y"] + 300)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 340, box["y"] + 330)
+    page.mouse.up()
+    assert page.evaluate("document.getElementById('map').toDataURL()") != blank
+    assert name.inner_text() == chosen
+    page.locator("#zoom-reset").click()
+    page.get_by_role("button", name="Trouser 90").click()
+    expect(page.locator("[aria-pressed=true]")).to_have_count(1)
+    sky.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#map-item .label")).to_have_text("Trouser")
+    name_of_trousers = name.inner_text()
+    page.keyboard.press("Enter")
+    expect(page.locator("#query-view .name")).to_have_text(name_of_trousers)
+    nearest(page)
+    page.go_back()
+    expect(page.locator("#map-title")).to_be_visible()
+
+
+def test_a_point_that_is_pressed_shows_its_item(browser, tmp_path):
+    """Two items lie at the two ends of the map."""
+    store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
+    codes = np.array([[0] * 8, [255] * 8], dtype=np.uint8)
+    store.put_rows(["left", "right"], codes=codes)
+    with service(store) as call:
+        for page in opened(browser, f"{call.address}#view=map"):
+            expect(page.locator("#map-title")).to_have_text("Map of 2 items")
+            box = page.locator("#map").bounding_box()
+            seen = []
+            for x in (18, box["width"] - 18):
+                page.locator("#map").click(position={"x": x, "y": box["height"] / 2})
+                expect(page.locator("#map-item .name")).to_be_visible()
+                seen.append(page.locator("#map-item .name").inner_text())
+                page.locator("#map").click(position={"x": box["width"] / 2, "y": box["height"] / 2})
+                expect(page.locator("#map-item")).to_have_text("Press a point.")
+            assert sorted(seen) == ["left", "right"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_views_can_be_read_on_every_screen(browser, copies, scheme, width):
+    store, payloads, images = copies
+    with service(store, writable=True, image_folders=(images,)) as call:
+        for page in opened(browser, call.address, color_scheme=scheme, width=width, height=844):
+            answer_groups(page, payloads, [])
+            for view, sign in (("Duplicates", ".group"), ("Map", "#map-text:not(:empty)")):
+                page.get_by_role("link", name=view).click()
+                expect(page.locator(sign).first).to_be_visible()
+                shot(page, f"{view.lower()}-{scheme}-{width}")
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                assert page.evaluate(FAINT_TEXTS) == []
