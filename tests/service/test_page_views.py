@@ -267,3 +267,69 @@ def test_the_views_can_be_read_on_every_screen(browser, copies, scheme, width):
                 shot(page, f"{view.lower()}-{scheme}-{width}")
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
                 assert page.evaluate(FAINT_TEXTS) == []
+
+
+# --- by keyboard alone ------------------------------------------------------------------------------------------------
+
+
+def tab_to(page, id_or_class):
+    """Presses Tab until something is reached, as a person would."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id || document.activeElement.className") == id_or_class:
+            return
+    raise AssertionError(f"{id_or_class} cannot be reached")
+
+
+def test_all_of_it_is_done_by_keyboard_alone(browser, copies):
+    store, payloads, images = copies
+    with service(store, writable=True, image_folders=(images,)) as call:
+        for page in opened(browser, call.address):
+            answer_groups(page, payloads, [])
+            tab_to(page, "text")
+            page.keyboard.type("3")
+            page.keyboard.press("Enter")
+            expect(page.locator("#results-title")).to_have_text("The 8 nearest")
+            expect(page).to_have_title("0003.png - hamtarget")
+            # The first thing that Tab reaches leads to the results, and leaves the address alone.
+            page.evaluate("document.activeElement.blur()")
+            address = page.url
+            page.locator("#skip").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator("#results")).to_be_focused()
+            assert page.url == address
+            tab_to(page, "open")
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("dialog", name="0 bits apart")).to_be_visible()
+            page.keyboard.press("Escape")
+            # The focus is where it was.
+            assert page.evaluate("document.activeElement.className") == "open"
+            page.locator("#views a").nth(1).focus()
+            page.keyboard.press("Enter")
+            expect(page.locator(".group")).to_have_count(2)
+            tab_to(page, "select-rest")
+            page.keyboard.press("Space")
+            expect(page.locator(".group input:checked")).to_have_count(3)
+            tab_to(page, "delete")
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("dialog", name="Delete 3 items from the store?")).to_be_visible()
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+            expect(page.locator("#message")).to_contain_text("3 items deleted")
+            assert len(store) == 5
+
+
+def test_a_link_keeps_how_groups_are_made(browser, copies):
+    store, payloads, images = copies
+    with service(store, image_folders=(images,)) as call:
+        for page in opened(browser, f"{call.address}#view=duplicates"):
+            asked = []
+            answer_groups(page, payloads, asked)
+            page.locator("#group-radius").fill("7")
+            page.locator("#group-linkage").select_option("representative")
+            expect(page.locator(".group")).to_have_count(2)
+            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (7, "representative")
+            page.reload()
+            expect(page.locator(".group")).to_have_count(2)
+            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (7, "representative")
+            expect(page.locator("#delete")).to_be_hidden()

@@ -5,7 +5,7 @@ import { compare } from "/page/compare.js";
 import * as draw from "/page/draw.js";
 import { hush, say, tellError } from "/page/messages.js";
 import { $, bits, button, count, element, hasPicture, labelOf, many, nameOf, picture } from "/page/parts.js";
-import { state } from "/page/state.js";
+import { remember, state } from "/page/state.js";
 
 const GROUPS = 20;
 const MEMBERS = 100;
@@ -19,10 +19,18 @@ const selected = new Set();
 let loading = null;
 
 export async function openDuplicates() {
-  if (!$("group-radius").value) $("group-radius").value = state.stats.radius;
   $("group-radius").max = state.stats.n_bits - 1;
+  $("group-radius").value = state.groups.radius ?? state.stats.radius;
+  $("group-linkage").value = state.groups.linkage;
   $("delete").hidden = !state.stats.writable;
-  if (!answer) await load();
+  const isSame = answer?.radius === Number($("group-radius").value) && answer.linkage === state.groups.linkage;
+  if (!isSame) await load();
+}
+
+function find() {
+  state.groups = { radius: Number($("group-radius").value), linkage: $("group-linkage").value };
+  remember();
+  return load();
 }
 
 async function load({ after = null } = {}) {
@@ -213,8 +221,8 @@ function forget(gone) {
   tellSelected();
 }
 
-$("group-form").addEventListener("submit", (event) => { event.preventDefault(); load(); });
-$("group-linkage").addEventListener("change", () => load());
+$("group-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
+$("group-linkage").addEventListener("change", find);
 $("select-rest").addEventListener("click", () => groups.forEach((group) => keepOnly(group, group.representative)));
 $("select-none").addEventListener("click", () => {
   for (const group of groups) for (const member of group.members) select(group, member, false);

@@ -59,6 +59,11 @@ async function go(place) {
 
 // --- events --------------------------------------------------------------------------------------------------------
 
+// Not by its address, which the page has a use for.
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  $(state.view === "search" ? "results" : `view-${state.view}`).focus();
+});
 $("views").addEventListener("click", (event) => {
   const { view } = event.target.dataset;
   if (!view || !state.stats || event.ctrlKey || event.metaKey) return;
@@ -78,6 +83,7 @@ $("label").addEventListener("change", (event) => setLabel(event.target.value.tri
 $("limit").addEventListener("change", (event) => setLimit(Number(event.target.value)));
 $("order").addEventListener("change", (event) => {
   state.order = event.target.value;
+  remember();
   show();
 });
 // The histogram is counted only where it is seen.

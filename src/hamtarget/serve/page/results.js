@@ -123,6 +123,7 @@ export function showFilters() {
     $("limit").append(element("option", { textContent: limit }));
   }
   $("limit").value = limit;
+  $("order").value = state.order;
   $("label").value = label?.value ?? "";
   $("label-field").hidden = !labels.size && !label;
   const said = [radius !== null && `within ${bits(radius)}`, label && `label ${label.value}`].filter(Boolean);

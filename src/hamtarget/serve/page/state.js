@@ -17,6 +17,8 @@ export const state = {
   // {field, value} of the payload; null: any.
   label: null,
   order: "distance",
+  // Of groups of duplicates; the store's radius by default.
+  groups: { radius: null, linkage: "single" },
 };
 
 // All queries of this visit, with their pictures; the browser's history holds their places.
@@ -37,6 +39,9 @@ function addressOf() {
     if (query.thumb) said.set("picture", toBase64(query.thumb));
   }
   if (state.radius !== null) said.set("radius", state.radius);
+  if (state.order !== "distance") said.set("order", state.order);
+  if (state.groups.radius !== null) said.set("groups", state.groups.radius);
+  if (state.groups.linkage !== "single") said.set("linkage", state.groups.linkage);
   if (state.limit !== LIMITS[0]) said.set("limit", state.limit);
   if (state.label) {
     said.set("field", state.label.field);
@@ -63,6 +68,11 @@ export function restore(place) {
   state.view = ["duplicates", "map"].includes(said.get("view")) ? said.get("view") : "search";
   state.radius = integer(said.get("radius"), 0, state.stats.n_bits - 1);
   state.limit = integer(said.get("limit"), 1, 10_000) ?? LIMITS[0];
+  state.order = said.get("order") === "embedding" ? "embedding" : "distance";
+  state.groups = {
+    radius: integer(said.get("groups"), 0, state.stats.n_bits - 1),
+    linkage: said.get("linkage") === "representative" ? "representative" : "single",
+  };
   const [number, field] = [Number(said.get("number")), said.get("field") ?? "label"];
   const value = said.get("label") ?? (said.has("number") && Number.isFinite(number) ? number : null);
   state.label = value === null ? null : { field, value };

@@ -12,6 +12,8 @@ export function show() {
     if (view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  const title = { search: state.query?.title ?? "search by code", duplicates: "duplicates", map: "map" }[state.view];
+  document.title = `${title} - hamtarget`;
   // There is one place for messages, in the view that is shown.
   const here = $(`view-${state.view}`).querySelector(".messages");
   if (!here.contains($("message"))) {
