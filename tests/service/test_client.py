@@ -189,6 +189,16 @@ def test_mistakes_are_told_before_anything_is_sent(vectors, kind):
         kind("https://127.0.0.1:9", ca_file="no such file")
 
 
+def test_ties_and_the_map_are_those_of_the_service(client, writable):
+    asked = {"id": "v5", "k": 40, "ties": "mixed"}
+    found = writable.post("/v1/nearest", asked).json["hits"]
+    assert [hit.id for hit in client.nearest(id="v5", k=40, ties="mixed")] == [hit["id"] for hit in found]
+    assert client.search(id="v5", radius=20, limit=7, ties="mixed")[0].embedding_distance is not None
+    assert client.map(50) == writable("GET", "/v1/map?n=50").json
+    with pytest.raises(ServiceError, match="ties"):
+        client.search(id="v5", ties="any")
+
+
 def test_both_clients_have_the_same_calls():
     def calls(kind):
         names = [name for name in vars(kind) if not name.startswith("_")]

@@ -14,6 +14,7 @@ from hamtarget.client.messages import (
     Code,
     Filter,
     Query,
+    Ties,
     batch_call,
     delete_call,
     get_call,
@@ -21,6 +22,7 @@ from hamtarget.client.messages import (
     groups_call,
     hits_call,
     many_queries,
+    map_call,
     match_call,
     match_query,
     one_query,
@@ -108,11 +110,14 @@ class AsyncClient:
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
+        ties: Ties | None = None,
     ) -> ServedHits:
         """Find every item within `radius` bits of a query; see `Client.search`."""
         asked = one_query(query, code, id, embedding, payload, codes)
         return await self._do(
-            hits_call("/v1/search", {**asked, "radius": radius, "limit": limit, **ranking(filter, rerank)})
+            hits_call(
+                "/v1/search", {**asked, "radius": radius, "limit": limit, "ties": ties, **ranking(filter, rerank)}
+            )
         )
 
     async def search_batch(
@@ -162,10 +167,12 @@ class AsyncClient:
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
+        ties: Ties | None = None,
     ) -> ServedHits:
         """Find the `k` nearest items; see `Client.nearest`."""
         asked = one_query(query, code, id, embedding, payload, codes)
-        return await self._do(hits_call("/v1/nearest", {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}))
+        bounds = {"k": k, "recall": recall, "ties": ties}
+        return await self._do(hits_call("/v1/nearest", {**asked, **bounds, **ranking(filter, rerank)}))
 
     async def nearest_batch(
         self,
@@ -272,6 +279,10 @@ class AsyncClient:
     async def stats(self) -> dict[str, Any]:
         """Return what the service holds and can do, as `GET /v1/stats` tells it."""
         return await self._do(stats_call())
+
+    async def map(self, n: int = 2000) -> dict[str, Any]:
+        """Return `n` items, drawn at random, as points of a plane, as `GET /v1/map` tells it."""
+        return await self._do(map_call(n))
 
     async def is_ready(self) -> bool:
         """Return True if the service takes requests; asks once."""

@@ -15,6 +15,7 @@ from hamtarget.client.messages import (
     Code,
     Filter,
     Query,
+    Ties,
     batch_call,
     delete_call,
     get_call,
@@ -22,6 +23,7 @@ from hamtarget.client.messages import (
     groups_call,
     hits_call,
     many_queries,
+    map_call,
     match_call,
     match_query,
     one_query,
@@ -101,6 +103,7 @@ class Client:
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
+        ties: Ties | None = None,
     ) -> ServedHits:
         """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
 
@@ -116,6 +119,8 @@ class Client:
             embedding: of the query, for `rerank`; that of the encoder or of the item by default.
             payload: True if hits come with their payloads.
             codes: True if hits come with their codes.
+            ties: order of hits at equal distance: "stored", as the store keeps them, the default; or "mixed", by
+                embedding where there is one, else by a hash of the id.
 
         Raises:
             InputError: not exactly one of query, code and id is given, or one of them is of another kind.
@@ -123,7 +128,11 @@ class Client:
             BusyError: it has too much to do; try again after `retry_after` seconds.
         """
         asked = one_query(query, code, id, embedding, payload, codes)
-        return self._do(hits_call("/v1/search", {**asked, "radius": radius, "limit": limit, **ranking(filter, rerank)}))
+        return self._do(
+            hits_call(
+                "/v1/search", {**asked, "radius": radius, "limit": limit, "ties": ties, **ranking(filter, rerank)}
+            )
+        )
 
     def search_batch(
         self,
@@ -202,6 +211,7 @@ class Client:
         embedding: Iterable[float] | None = None,
         payload: bool = True,
         codes: bool = False,
+        ties: Ties | None = None,
     ) -> ServedHits:
         """Find the `k` nearest items; see `Store.nearest`.
 
@@ -217,9 +227,11 @@ class Client:
             embedding: as in `search`.
             payload: as in `search`.
             codes: as in `search`.
+            ties: as in `search`.
         """
         asked = one_query(query, code, id, embedding, payload, codes)
-        return self._do(hits_call("/v1/nearest", {**asked, "k": k, "recall": recall, **ranking(filter, rerank)}))
+        bounds = {"k": k, "recall": recall, "ties": ties}
+        return self._do(hits_call("/v1/nearest", {**asked, **bounds, **ranking(filter, rerank)}))
 
     def nearest_batch(
         self,
@@ -379,6 +391,10 @@ class Client:
     def stats(self) -> dict[str, Any]:
         """Return what the service holds and can do, as `GET /v1/stats` tells it."""
         return self._do(stats_call())
+
+    def map(self, n: int = 2000) -> dict[str, Any]:
+        """Return `n` items, drawn at random, as points of a plane, as `GET /v1/map` tells it."""
+        return self._do(map_call(n))
 
     def is_ready(self) -> bool:
         """Return True if the service takes requests; asks once."""

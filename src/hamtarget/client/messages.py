@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 from hamtarget.client.results import (
@@ -28,6 +28,7 @@ from hamtarget.items import CodePair, Id, Item
 Filter = Mapping[str, Any]
 Code = bytes | str | Iterable[int]
 Query = str | os.PathLike[str] | bytes | Iterable[float]
+Ties = Literal["stored", "mixed"]
 T = TypeVar("T")
 
 
@@ -98,6 +99,11 @@ def groups_call(asked: Mapping[str, Any]) -> Call[ServedGroups]:
 def group_members_call(asked: Mapping[str, Any]) -> Call[tuple[ServedMember, ...]]:
     """Return the request for members of a group."""
     return Call("POST", "/v1/groups/members", _json(_without_none(asked)), _read_members)
+
+
+def map_call(n: int) -> Call[dict[str, Any]]:
+    """Return the request for a map of `n` items."""
+    return Call("GET", f"/v1/map?n={n}", None, json.loads)
 
 
 def stats_call() -> Call[dict[str, Any]]:
