@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.codes import Codes, unpack
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
+from hamtarget.serve.lanes.memory import Holding
 from hamtarget.store import Store
 
 MAX_POINTS = 5000
@@ -19,6 +20,8 @@ MAX_POINTS = 5000
 
 _LABEL_FIELDS = ("label", "class")
 _LABEL_CHARACTERS = 100
+# A bit is unpacked, and then a float.
+_BIT_BYTES = 5
 # Steps of the iteration; the two largest directions of a few thousand codes are found in about ten.
 _STEPS = 30
 
@@ -36,16 +39,17 @@ class CodeMap:
     """
 
     ids: list[Id]
-    points: NDArray[np.float64]
+    points: NDArray[np.float32]
     shares: list[float]
     labels: list[str | None]
     is_whole: bool
 
     def document(self) -> dict[str, Any]:
         """Return the map as an answer."""
+        places = self.points.astype(np.float64).round(4).tolist()
         points = [
             {"id": id, "x": x, "y": y, "label": label}
-            for id, (x, y), label in zip(self.ids, self.points.round(4).tolist(), self.labels, strict=True)
+            for id, (x, y), label in zip(self.ids, places, self.labels, strict=True)
         ]
         return {"points": points, "shares": [round(share, 4) for share in self.shares], "sampled": not self.is_whole}
 
@@ -58,11 +62,17 @@ class Cartographer:
         self._lock = Lock()
         self._drawn: tuple[tuple[int, int], CodeMap] | None = None
 
-    def draw(self, n: int, limits: Limits) -> CodeMap:
+    def draw(self, n: int, limits: Limits, holding: Holding) -> CodeMap:
         """Return a map of `n` items, drawn at random, or of all where there are fewer.
+
+        Args:
+            n: number of items.
+            limits: bounds on the work.
+            holding: memory of the request, which the bits of the codes are taken from.
 
         Raises:
             LimitError: their payloads are larger than an answer may be, or it took too long.
+            Problem: their bits do not fit the memory that the request, or all requests, may hold.
         """
         key = (self._store.sequence, n)
         with self._lock:
@@ -71,7 +81,12 @@ class Cartographer:
         ids = self._store.sample_ids(n)
         found = [(id, item) for id, item in zip(ids, self._store.get(ids, limits=limits), strict=True) if item]
         codes = np.array([item.code for _, item in found], dtype=np.uint8).reshape(len(found), self._store.n_bits // 8)
-        points, shares = project(codes, self._store.n_bits)
+        n_bytes = _BIT_BYTES * len(found) * self._store.n_bits
+        holding.take(n_bytes)
+        try:
+            points, shares = project(codes, self._store.n_bits)
+        finally:
+            holding.give(n_bytes)
         limits.check()
         labels = [_label(item) for _, item in found]
         drawn = CodeMap([id for id, _ in found], points, shares, labels, len(found) == len(self._store))
@@ -80,20 +95,21 @@ class Cartographer:
         return drawn
 
 
-def project(codes: Codes, n_bits: int) -> tuple[NDArray[np.float64], list[float]]:
+def project(codes: Codes, n_bits: int) -> tuple[NDArray[np.float32], list[float]]:
     """Return codes in the plane of their two principal components, and the share of variance of each.
 
     The same codes give the same map. The squared distance of bits is the Hamming distance, so that no other plane keeps
     more of the distances between codes.
     """
-    bits = unpack(codes, n_bits).astype(np.float64)
+    bits = unpack(codes, n_bits).astype(np.float32)
     bits -= bits.sum(axis=0) / max(1, len(bits))
-    variance = float((bits**2).sum())
+    variance = float(np.vdot(bits, bits))
     if variance == 0:
         # None, one, or all alike.
-        return np.zeros((len(codes), 2)), [0.0, 0.0]
+        return np.zeros((len(codes), 2), dtype=np.float32), [0.0, 0.0]
     # By iteration: the whole decomposition of 4,096 bits would take a minute.
-    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(n_bits, 4)))[0]
+    start = np.random.default_rng(0).normal(size=(n_bits, 4)).astype(np.float32)
+    directions = np.linalg.qr(start)[0]
     for _ in range(_STEPS):
         directions = np.linalg.qr(bits.T @ (bits @ directions))[0]
     # The best two within the space that was found, the largest first.

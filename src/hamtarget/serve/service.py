@@ -301,7 +301,9 @@ class Service:
 
     async def map(self, n: int, asker: Asker) -> bytes:
         """Return the map of `n` items as an answer."""
-        body: bytes = await self._slowly(asker, lambda: map_body(self._cartographer.draw(n, asker.limits)))
+        body: bytes = await self._slowly(
+            asker, lambda: map_body(self._cartographer.draw(n, asker.limits, asker.holding))
+        )
         asker.holding.take(len(body))
         return body
 
