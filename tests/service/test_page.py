@@ -32,7 +32,6 @@ def test_an_image_that_is_dropped_finds_the_nearest(page, demo):
     cells = first.locator(".strip path.differ").get_attribute("d").count("M")
     assert f"{cells} bit" in first.locator(".distance").inner_text()
     expect(page.locator("#query-view")).to_contain_text("encoded in")
-    shot(page, "hits-light-1280")
 
 
 def test_the_radius_is_a_filter(page, demo):
@@ -208,7 +207,6 @@ def test_nothing_within_the_radius_says_what_to_do(page):
     page.locator("#radius").fill("0")
     expect(page.locator("#message")).to_contain_text("Nothing within 0 bits")
     expect(page.locator("#message")).to_contain_text("The nearest item is")
-    shot(page, "nothing-light-1280")
     page.locator("#message button", has_text="Show the nearest").click()
     nearest(page)
 
@@ -366,4 +364,3 @@ def test_the_endpoints_are_described_without_anybody_else(browser, demo):
         expect(page.locator("details")).not_to_have_count(0)
         page.locator("summary", has_text="/v1/search").first.click()
         expect(page.locator("details[open] table").first).to_contain_text("radius")
-        shot(page, "docs-light-1280")

@@ -156,7 +156,6 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             with page.expect_download() as saved:
                 page.locator("#export-json").click()
             assert [row["id"] for row in json.loads(saved.value.path().read_text()) if row["selected"]] == [0, 1, 4, 6]
-            shot(page, "duplicates-light-1280")
             # Nothing is deleted without a yes.
             page.get_by_role("button", name="Delete 4 items").click()
             expect(page.locator("#confirm-title")).to_have_text("Delete 4 items from the store?")
@@ -205,7 +204,6 @@ def test_the_map_shows_items_by_mouse_and_keyboard(page, demo):
     first = name.inner_text()
     page.keyboard.press("ArrowRight")
     expect(name).not_to_have_text(first)
-    shot(page, "map-light-1280")
     # Zoomed in on a point, it can still be pressed; a drag moves it and chooses nothing.
     blank = page.evaluate("document.getElementById('map').toDataURL()")
     for _ in range(3):

@@ -2,7 +2,7 @@
 
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
-import { $, bits, details, element, hasPicture, labelOf, nameOf, picture } from "/page/parts.js";
+import { $, bits, details, element, hasPicture, labelOf, likeness, nameOf } from "/page/parts.js";
 import { askItem } from "/page/query.js";
 import { tellError } from "/page/messages.js";
 import { state } from "/page/state.js";
@@ -33,9 +33,8 @@ function show() {
   const name = nameOf(item.id, item.payload);
   const code = item.code ? draw.bitsOf(item.code) : null;
   const other = beside?.code ? draw.bitsOf(beside.code) : null;
-  const glyph = () => draw.glyph(code ?? []);
   const isShown = hasPicture(item.payload, state.stats);
-  const enlarged = isShown ? picture(item.id, { size: SHOWN_SIDE, instead: glyph, alt: name }) : glyph();
+  const enlarged = likeness(item, { size: SHOWN_SIDE, stats: state.stats, alt: name });
   const halves = [half(name, enlarged, code && draw.strip(code, other))];
   if (beside) halves.unshift(half(beside.title, beside.picture(), other && draw.strip(other, null)));
   $("compare-pair").replaceChildren(...halves);

@@ -2,9 +2,8 @@
 
 import * as api from "/page/api.js";
 import { compare } from "/page/compare.js";
-import * as draw from "/page/draw.js";
 import { hush, say, tellError } from "/page/messages.js";
-import { $, bits, button, count, element, hasPicture, labelOf, many, nameOf, picture } from "/page/parts.js";
+import { $, bits, button, count, element, labelOf, likeness, many, nameOf } from "/page/parts.js";
 import { remember, state } from "/page/state.js";
 
 const GROUPS = 20;
@@ -101,11 +100,10 @@ function memberCard(group, member, place) {
   const name = nameOf(member.id, member.payload);
   const label = labelOf(member.payload)?.[1];
   const isBest = member.id === group.representative;
-  const glyph = () => draw.glyph(member.code ? draw.bitsOf(member.code) : []);
   const open = element("button", {
     type: "button", class: "open", "aria-label": `${name}, ${isBest ? "best" : `${bits(member.distance)} from the best`}. Compare.`,
     onclick: () => compare(group.members, place, besideBest(group, member)),
-  }, hasPicture(member.payload, state.stats) ? picture(member.id, { size: 256, instead: glyph }) : glyph());
+  }, likeness(member, { size: 256, stats: state.stats }));
   const box = element("input", { type: "checkbox", onchange: (event) => select(group, member, event.target.checked) });
   box.setAttribute("aria-label", `Remove ${name}`);
   const made = element("li", {}, element("article", { class: "hit" }, open,
@@ -130,8 +128,7 @@ function besideBest(group, member) {
   if (!best || best === member) return null;
   return {
     title: `${nameOf(best.id, best.payload)} (best)`,
-    picture: () => (hasPicture(best.payload, state.stats)
-      ? picture(best.id, { size: 1024, instead: () => element("span"), alt: "The best of the group" }) : null),
+    picture: () => likeness(best, { size: 1024, stats: state.stats, alt: "The best of the group" }),
   };
 }
 

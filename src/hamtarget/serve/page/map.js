@@ -3,7 +3,7 @@
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
 import { tellError } from "/page/messages.js";
-import { $, button, count, element, hasPicture, labelOf, many, nameOf, picture } from "/page/parts.js";
+import { $, button, count, element, labelOf, likeness, many, nameOf } from "/page/parts.js";
 import { askItem } from "/page/query.js";
 import { state } from "/page/state.js";
 
@@ -193,10 +193,9 @@ async function choose(point) {
   try {
     const item = await api.item(point.id);
     if (chosen !== point) return;
-    const glyph = () => draw.glyph(draw.bitsOf(item.code));
     const label = labelOf(item.payload)?.[1];
     $("map-item").replaceChildren(
-      element("div", { class: "frame" }, hasPicture(item.payload, state.stats) ? picture(item.id, { size: 512, instead: glyph }) : glyph()),
+      element("div", { class: "frame" }, likeness(item, { size: 512, stats: state.stats })),
       element("div", { class: "name", textContent: nameOf(item.id, item.payload) }),
       ...(label === undefined ? [] : [element("div", { class: "label", textContent: label })]),
       draw.strip(draw.bitsOf(item.code), null),

@@ -1,8 +1,11 @@
 // Small parts of the page: elements, numbers and names.
 
 import * as api from "/page/api.js";
+import * as draw from "/page/draw.js";
 
 export const $ = (id) => document.getElementById(id);
+const LEAST_TEXT = 40;
+
 export const count = new Intl.NumberFormat("en");
 
 export function element(name, properties = {}, ...children) {
@@ -62,6 +65,12 @@ export function nameOf(id, payload) {
   return idText(id);
 }
 
+// The text of an item that has no picture, as [field, text]: its longest field, if that is more than a word or two.
+export function textOf(payload) {
+  const texts = Object.entries(payload ?? {}).filter(([, value]) => typeof value === "string" && value.length >= LEAST_TEXT);
+  return texts.sort((a, b) => b[1].length - a[1].length)[0] ?? null;
+}
+
 // Everything else that the payload says, as [field, text].
 export function details(payload) {
   const said = new Set(["image", "title", "name", labelOf(payload)?.[0]]);
@@ -80,8 +89,16 @@ export function hasPicture(payload, stats) {
   return stats.images && typeof payload?.image === "string";
 }
 
+// What is shown of an item: its picture, else the beginning of its text, else its code as a pattern.
+export function likeness(item, { size, stats, alt = "" }) {
+  const glyph = () => draw.glyph(item.code ? draw.bitsOf(item.code) : []);
+  if (hasPicture(item.payload, stats)) return picture(item.id, { size, instead: glyph, alt });
+  const text = textOf(item.payload);
+  return text ? element("span", { class: "excerpt", textContent: text[1] }) : glyph();
+}
+
 // The picture of an item; what `instead` makes is in its place where it cannot be shown.
-export function picture(id, { size, instead, alt = "" }) {
+function picture(id, { size, instead, alt = "" }) {
   const img = element("img", { class: "picture", alt, loading: "lazy", decoding: "async" });
   const give = () => img.replaceWith(instead());
   smallen(img);

@@ -3,7 +3,7 @@
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
 import { say, tellError } from "/page/messages.js";
-import { $, element, milliseconds, nameOf, smallen } from "/page/parts.js";
+import { $, element, milliseconds, nameOf, smallen, textOf } from "/page/parts.js";
 import { clear, run, stop } from "/page/results.js";
 import { shrink, thumbnail } from "/page/shrink.js";
 import { remember, state, takesImages, takesTexts } from "/page/state.js";
@@ -14,6 +14,8 @@ const MOST_FILES = 24;
 // The picture of a query, or its code as a pattern; null where neither is known.
 export function queryPicture(query, size = 256) {
   const pattern = () => (query.code ? draw.glyph(draw.bitsOf(query.code)) : null);
+  const text = query.text ?? textOf(query.payload)?.[1];
+  if (text && !query.picture) return element("span", { class: "excerpt", textContent: text });
   if (!query.url && !query.picture) return pattern();
   const img = element("img", { class: "picture", alt: "The query" });
   smallen(img);
@@ -32,7 +34,9 @@ export function showQuery() {
   const said = element("div", { class: "said" }, element("div", { class: "name", textContent: query.title, title: query.title }));
   if (query.code) said.append(draw.strip(draw.bitsOf(query.code), null));
   if (query.encodeMs) said.append(element("div", { class: "fine", textContent: `encoded in ${milliseconds(query.encodeMs)} ms` }));
-  $("query-view").replaceChildren(...[queryPicture(query), said].filter(Boolean));
+  // A text is its own title.
+  const shown = query.text === undefined ? queryPicture(query) : null;
+  $("query-view").replaceChildren(...[shown, said].filter(Boolean));
 }
 
 // Search from a query. Without `isNew`, the address is that of the query already.

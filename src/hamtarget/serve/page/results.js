@@ -5,7 +5,7 @@ import { compare } from "/page/compare.js";
 import * as draw from "/page/draw.js";
 import { forgetAnswer, showAnswer } from "/page/figures.js";
 import { hush, say, tellError } from "/page/messages.js";
-import { $, bits, button, count, details, element, hasPicture, labelOf, nameOf, picture } from "/page/parts.js";
+import { $, bits, button, count, details, element, hasPicture, labelOf, likeness, nameOf, textOf } from "/page/parts.js";
 import { askItem, prepare, queryPicture, showQuery } from "/page/query.js";
 import { LIMITS, remember, state } from "/page/state.js";
 
@@ -31,9 +31,10 @@ export function stop() {
   busy(false);
 }
 
-export function runSoon() {
+// A slider changes faster than browsers let the address change.
+function runSoon() {
   clearTimeout(timer);
-  timer = setTimeout(run, SETTLE_MS);
+  timer = setTimeout(() => { remember(); run(); }, SETTLE_MS);
 }
 
 function busy(is) {
@@ -132,9 +133,12 @@ export function showFilters() {
 
 function changed({ soon = false } = {}) {
   showFilters();
+  if (soon) {
+    runSoon();
+    return;
+  }
   remember();
-  if (soon) runSoon();
-  else run();
+  run();
 }
 
 export function setRadius(radius) {
@@ -248,10 +252,10 @@ export function card(hit, queryBits, onopen) {
   const name = nameOf(hit.id, hit.payload);
   const label = labelOf(hit.payload)?.[1];
   const said = [name, label, queryBits ? `${bits(hit.distance)} away` : null].filter((each) => each !== null && each !== undefined);
-  const more = details(hit.payload).map(([field, text]) => `${field}: ${text}`).join(" · ");
+  const text = hasPicture(hit.payload, state.stats) ? null : textOf(hit.payload)?.[0];
+  const more = details(hit.payload).filter(([field]) => field !== text).map(([field, text]) => `${field}: ${text}`).join(" · ");
   const open = element("button", { type: "button", class: "open", "aria-label": `${said.join(", ")}. Enlarge.`, onclick: onopen });
-  const glyph = () => draw.glyph(code ?? []);
-  open.append(hasPicture(hit.payload, state.stats) ? picture(hit.id, { size: 256, instead: glyph }) : glyph());
+  open.append(likeness(hit, { size: 256, stats: state.stats }));
   const made = element("article", { class: "hit" }, open);
   made.dataset.id = String(hit.id);
   if (queryBits) {
