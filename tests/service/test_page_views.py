@@ -70,6 +70,21 @@ def test_the_original_is_opened(browser, large, token):
         context.close()
 
 
+def test_an_item_with_several_codes_is_shown_by_the_nearest(page, demo):
+    """As other stores have them: `codes` in place of `code`."""
+    near, far = "fb5ceedba93e14ad", "0" * 16
+    hit = {"id": "video", "distance": 1, "codes": [far, near], "payload": {"name": "a video"}}
+    item = {"id": "video", "codes": [far, near], "embeddings": None, "payload": {"name": "a video"}, "has_image": False}
+    answer = demo[0].post("/v1/nearest", {"code": "fb5ceedba93e14ac", "k": 1}).json | {"hits": [hit]}
+    page.route("**/v1/nearest", lambda route: route.fulfill(status=200, body=json.dumps(answer)))
+    page.route("**/v1/items/video?*", lambda route: route.fulfill(status=200, body=json.dumps(item)))
+    page.locator("#text").fill("video")
+    page.keyboard.press("Enter")
+    expect(page.locator("#query-view .name")).to_have_text("a video, first of 2 codes")
+    expect(page.locator("#hits .hit")).to_have_count(1)
+    assert page.locator(".hit .strip path.differ").get_attribute("d").count("M") == 1
+
+
 # --- duplicates -------------------------------------------------------------------------------------------------------
 
 
@@ -81,8 +96,8 @@ def grouped(payloads):
 
     first = {"id": 17, "size": 3, "representative": 0, "is_capped": False}
     second = {"id": 40, "size": 2, "representative": 3, "is_capped": False}
-    third = {"id": 50, "size": 9, "representative": 5, "is_capped": True}
-    head = {"radius": 4, "linkage": "single", "n_groups": 3, "n_items": 14}
+    third = {"id": 50, "size": 3, "representative": 5, "is_capped": True}
+    head = {"radius": 4, "linkage": "single", "n_groups": 3, "n_items": 8}
     return [
         {
             **head,
@@ -113,7 +128,19 @@ def answer_groups(page, payloads, asked):
         asked.append(request)
         route.fulfill(status=200, body=json.dumps(answers[0 if request["after"] is None else 1]))
 
+    def answer_members(route):
+        assert json.loads(route.request.post_data) == {
+            "radius": 4,
+            "linkage": "single",
+            "group": 50,
+            "start": 2,
+            "limit": 100,
+        }
+        member = {"id": 7, "distance": 4, "payload": payloads[7]}
+        route.fulfill(status=200, body=json.dumps({"members": [member]}))
+
     page.route("**/v1/groups", answer)
+    page.route("**/v1/groups/members", answer_members)
 
 
 def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
@@ -123,13 +150,14 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             asked = []
             answer_groups(page, payloads, asked)
             page.get_by_role("link", name="Duplicates").click()
-            expect(page.locator("#groups-title")).to_have_text("3 groups of 14 items within 4 bits")
+            expect(page.locator("#groups-title")).to_have_text("3 groups of 8 items within 4 bits")
             expect(page.locator(".group")).to_have_count(2)
             assert asked == [{"radius": 4, "linkage": "single", "limit": 20, "after": None, "members": 100}]
             page.locator("#more-groups button").click()
             expect(page.locator(".group")).to_have_count(3)
             assert asked[-1]["after"] == 40
-            expect(page.locator(".group").last).to_contain_text("Very large")
+            page.get_by_role("button", name="Show more of the other 1 member").click()
+            expect(page.locator(".group").last.locator("li")).to_have_count(3)
             expect(page.locator("#delete")).to_be_disabled()
             # Compare with the best.
             page.get_by_role("button", name="0001.png, 1 bit from the best. Compare.").click()
@@ -139,11 +167,11 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             page.locator("#select-rest").click()
             page.get_by_role("button", name="Keep only 0002.png").click()
             checked = page.locator(".group input:checked")
-            expect(checked).to_have_count(4)
+            expect(checked).to_have_count(5)
             with page.expect_download() as saved:
                 page.locator("#export-csv").click()
             rows = list(csv.DictReader(io.StringIO(saved.value.path().read_text())))
-            assert [int(row["id"]) for row in rows if row["selected"] == "true"] == [0, 1, 4, 6]
+            assert [int(row["id"]) for row in rows if row["selected"] == "true"] == [0, 1, 4, 6, 7]
             assert rows[0] == {
                 "group": "17",
                 "id": "0",
@@ -155,19 +183,38 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             }
             with page.expect_download() as saved:
                 page.locator("#export-json").click()
-            assert [row["id"] for row in json.loads(saved.value.path().read_text()) if row["selected"]] == [0, 1, 4, 6]
+            assert [row["id"] for row in json.loads(saved.value.path().read_text()) if row["selected"]] == [
+                0,
+                1,
+                4,
+                6,
+                7,
+            ]
             # Nothing is deleted without a yes.
-            page.get_by_role("button", name="Delete 4 items").click()
-            expect(page.locator("#confirm-title")).to_have_text("Delete 4 items from the store?")
+            page.get_by_role("button", name="Delete 5 items").click()
+            expect(page.locator("#confirm-title")).to_have_text("Delete 5 items from the store?")
             expect(page.locator("#confirm-no")).to_be_focused()
             page.keyboard.press("Escape")
             expect(page.locator("#confirm")).to_be_hidden()
             assert len(store) == 8
-            page.get_by_role("button", name="Delete 4 items").click()
+            page.get_by_role("button", name="Delete 5 items").click()
             page.locator("#confirm").get_by_role("button", name="Delete").click()
-            expect(page.locator("#message")).to_contain_text("4 items deleted")
-            assert [item.id for item in store.scan()] == [2, 3, 5, 7]
+            expect(page.locator("#message")).to_contain_text("5 items deleted")
+            assert [item.id for item in store.scan()] == [2, 3, 5]
             expect(page.locator(".group:visible")).to_have_count(0)
+
+
+def test_groups_that_are_being_made_are_waited_for(browser, copies):
+    store, payloads, images = copies
+    with service(store, image_folders=(images,)) as call:
+        for page in opened(browser, call.address):
+            answer_groups(page, payloads, [])
+            refusal = {"error": {"kind": "busy", "message": "groups are being made; try again"}}
+            page.route("**/v1/groups", lambda route: route.fulfill(status=503, body=json.dumps(refusal)), times=1)
+            page.get_by_role("link", name="Duplicates").click()
+            expect(page.locator("#message")).to_contain_text("Groups are being made")
+            expect(page.locator(".group")).to_have_count(2)
+            expect(page.locator("#message")).to_be_empty()
 
 
 def test_who_may_only_read_cannot_delete(browser, copies, tmp_path):
@@ -323,11 +370,11 @@ def test_a_link_keeps_how_groups_are_made(browser, copies):
         for page in opened(browser, f"{call.address}#view=duplicates"):
             asked = []
             answer_groups(page, payloads, asked)
-            page.locator("#group-radius").fill("7")
+            page.locator("#group-radius").fill("3")
             page.locator("#group-linkage").select_option("representative")
             expect(page.locator(".group")).to_have_count(2)
-            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (7, "representative")
+            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (3, "representative")
             page.reload()
             expect(page.locator(".group")).to_have_count(2)
-            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (7, "representative")
+            assert (asked[-1]["radius"], asked[-1]["linkage"]) == (3, "representative")
             expect(page.locator("#delete")).to_be_hidden()

@@ -79,7 +79,8 @@ class Cartographer:
             if self._drawn is not None and self._drawn[0] == key:
                 return self._drawn[1]
         ids = self._store.sample_ids(n)
-        found = [(id, item) for id, item in zip(ids, self._store.get(ids, limits=limits), strict=True) if item]
+        items = self._store.get(ids, limits=limits)
+        found = [(id, item) for id, item in zip(ids, items, strict=True) if item is not None and item.code is not None]
         codes = np.array([item.code for _, item in found], dtype=np.uint8).reshape(len(found), self._store.n_bits // 8)
         n_bytes = _BIT_BYTES * len(found) * self._store.n_bits
         holding.take(n_bytes)

@@ -67,6 +67,10 @@ export function groups(request, signal) {
   return post("/v1/groups", request, signal);
 }
 
+export function groupMembers(request) {
+  return post("/v1/groups/members", request);
+}
+
 export function map(n) {
   return get(`/v1/map?n=${n}`);
 }

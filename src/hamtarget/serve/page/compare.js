@@ -2,7 +2,7 @@
 
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
-import { $, bits, details, element, hasPicture, labelOf, likeness, nameOf } from "/page/parts.js";
+import { $, bits, bitsOfItem, details, element, hasPicture, labelOf, likeness, nameOf } from "/page/parts.js";
 import { askItem } from "/page/query.js";
 import { tellError } from "/page/messages.js";
 import { state } from "/page/state.js";
@@ -31,8 +31,8 @@ function half(title, shown, strip) {
 function show() {
   const item = items[place];
   const name = nameOf(item.id, item.payload);
-  const code = item.code ? draw.bitsOf(item.code) : null;
   const other = beside?.code ? draw.bitsOf(beside.code) : null;
+  const code = bitsOfItem(item, other);
   const isShown = hasPicture(item.payload, state.stats);
   const enlarged = likeness(item, { size: SHOWN_SIDE, stats: state.stats, alt: name });
   const halves = [half(name, enlarged, code && draw.strip(code, other))];
@@ -66,7 +66,7 @@ $("compare-next").addEventListener("click", () => step(1));
 $("compare-close").addEventListener("click", () => $("compare").close());
 $("compare-search").addEventListener("click", () => {
   $("compare").close();
-  askItem(items[place].id, items[place].payload);
+  askItem(items[place]);
 });
 $("compare-original").addEventListener("click", async (event) => {
   // A link cannot send a token.

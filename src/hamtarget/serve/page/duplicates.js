@@ -9,6 +9,7 @@ import { remember, state } from "/page/state.js";
 const GROUPS = 20;
 const MEMBERS = 100;
 const DELETES_AT_ONCE = 4;
+const WAIT_MS = 2000;
 
 // The last answer, and all groups that were loaded.
 let answer = null;
@@ -16,9 +17,11 @@ let groups = [];
 // Members that are to go; an id may be a number or a string, and the two are not the same.
 const selected = new Set();
 let loading = null;
+let waiting = null;
 
 export async function openDuplicates() {
-  $("group-radius").max = state.stats.n_bits - 1;
+  // Groups are kept for radii up to that of the store.
+  $("group-radius").max = state.stats.radius;
   $("group-radius").value = state.groups.radius ?? state.stats.radius;
   $("group-linkage").value = state.groups.linkage;
   $("delete").hidden = !state.stats.writable;
@@ -34,6 +37,8 @@ function find() {
 
 async function load({ after = null } = {}) {
   loading?.abort();
+  clearTimeout(waiting);
+  if (state.view !== "duplicates") return;
   const controller = new AbortController();
   loading = controller;
   $("progress").hidden = false;
@@ -55,8 +60,10 @@ async function load({ after = null } = {}) {
     tell();
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 404 && after === null) {
-      say("This service has no groups", "Its version has no view of duplicates.", { error: true });
+    if (error.kind === "busy") {
+      // They are made the first time that somebody asks.
+      say("Groups are being made", "This takes a while the first time, and after many changes. They appear here when they are ready.");
+      waiting = setTimeout(() => load({ after }), WAIT_MS);
     } else tellError(error, () => load({ after }));
   } finally {
     if (loading === controller) $("progress").hidden = true;
@@ -87,22 +94,39 @@ function groupBox(group) {
   const number = groups.indexOf(group) + 1;
   const title = element("h3", { textContent: `Group ${number}: ${many(group.size, "item")}` });
   const box = element("section", { class: "group panel", "aria-label": title.textContent });
-  const hidden = group.size - group.members.length;
-  const note = group.is_capped ? "Very large: not all of its members were compared." : hidden > 0 ? `${many(hidden, "member")} not shown.` : "";
+  const list = element("ol", { class: "hits" }, ...group.members.map((member) => memberCard(group, member)));
   box.append(
-    element("header", {}, title, element("span", { class: "fine", textContent: note }),
-      button("Keep only the best", () => keepOnly(group, group.representative))),
-    element("ol", { class: "hits" }, ...group.members.map((member, place) => memberCard(group, member, place))));
+    element("header", {}, title, button("Keep only the best", () => keepOnly(group, group.representative))), list);
+  if (group.size > group.members.length) box.append(moreMembers(group, list));
   return box;
 }
 
-function memberCard(group, member, place) {
+// A button that shows further members of a large group.
+function moreMembers(group, list) {
+  const text = () => `Show more of the other ${many(group.size - group.members.length, "member")}`;
+  const more = button(text(), async () => {
+    const { radius, linkage } = answer;
+    try {
+      const request = { radius, linkage, group: group.id, start: group.members.length, limit: MEMBERS };
+      const { members } = await api.groupMembers(request);
+      group.members.push(...members);
+      list.append(...members.map((member) => memberCard(group, member)));
+      more.textContent = text();
+      more.hidden = !members.length || group.members.length >= group.size;
+    } catch (error) {
+      tellError(error);
+    }
+  });
+  return element("p", { class: "more" }, more);
+}
+
+function memberCard(group, member) {
   const name = nameOf(member.id, member.payload);
   const label = labelOf(member.payload)?.[1];
   const isBest = member.id === group.representative;
   const open = element("button", {
     type: "button", class: "open", "aria-label": `${name}, ${isBest ? "best" : `${bits(member.distance)} from the best`}. Compare.`,
-    onclick: () => compare(group.members, place, besideBest(group, member)),
+    onclick: () => compare(group.members, group.members.indexOf(member), besideBest(group, member)),
   }, likeness(member, { size: 256, stats: state.stats }));
   const box = element("input", { type: "checkbox", onchange: (event) => select(group, member, event.target.checked) });
   box.setAttribute("aria-label", `Remove ${name}`);

@@ -3,7 +3,7 @@
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
 import { tellError } from "/page/messages.js";
-import { $, button, count, element, labelOf, likeness, many, nameOf } from "/page/parts.js";
+import { $, bitsOfItem, button, count, element, labelOf, likeness, many, nameOf } from "/page/parts.js";
 import { askItem } from "/page/query.js";
 import { state } from "/page/state.js";
 
@@ -198,8 +198,8 @@ async function choose(point) {
       element("div", { class: "frame" }, likeness(item, { size: 512, stats: state.stats })),
       element("div", { class: "name", textContent: nameOf(item.id, item.payload) }),
       ...(label === undefined ? [] : [element("div", { class: "label", textContent: label })]),
-      draw.strip(draw.bitsOf(item.code), null),
-      element("div", { class: "row" }, button("Search from it", () => askItem(item.id, item.payload))));
+      draw.strip(bitsOfItem(item), null),
+      element("div", { class: "row" }, button("Search from it", () => askItem(item))));
   } catch (error) {
     tellError(error);
   }

@@ -39,7 +39,7 @@ function meaning(error, { isFile }) {
     case "too_large": return ["That file is too large", `${told} Choose a smaller one.`];
     case "too_much": return ["That is too much for one search", told];
     case "too_busy": return ["Too many of your requests at once", `Others are served meanwhile. Try again ${wait}.`, true];
-    case "busy": return ["The service is busy", `Too many requests are waiting. Try again ${wait}.`, true];
+    case "busy": return ["The service is busy", `${told} Try again ${wait}.`, true];
     case "not_ready": return ["The service is not ready", told, true];
     case "deadline": return ["That took too long", told, true];
     case "not_installed": return ["The service lacks a package", told];

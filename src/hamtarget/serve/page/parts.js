@@ -89,9 +89,16 @@ export function hasPicture(payload, stats) {
   return stats.images && typeof payload?.image === "string";
 }
 
+// The bits of an item's code; of several, those nearest to the query's.
+export function bitsOfItem(item, queryBits = null) {
+  const codes = (item.codes ?? [item.code]).filter(Boolean).map(draw.bitsOf);
+  if (!queryBits || codes.length < 2) return codes[0] ?? null;
+  return codes.toSorted((a, b) => draw.differing(queryBits, a).length - draw.differing(queryBits, b).length)[0];
+}
+
 // What is shown of an item: its picture, else the beginning of its text, else its code as a pattern.
 export function likeness(item, { size, stats, alt = "" }) {
-  const glyph = () => draw.glyph(item.code ? draw.bitsOf(item.code) : []);
+  const glyph = () => draw.glyph(bitsOfItem(item) ?? []);
   if (hasPicture(item.payload, stats)) return picture(item.id, { size, instead: glyph, alt });
   const text = textOf(item.payload);
   return text ? element("span", { class: "excerpt", textContent: text[1] }) : glyph();

@@ -3,7 +3,7 @@
 import * as api from "/page/api.js";
 import * as draw from "/page/draw.js";
 import { say, tellError } from "/page/messages.js";
-import { $, element, milliseconds, nameOf, smallen, textOf } from "/page/parts.js";
+import { $, element, hasPicture, milliseconds, nameOf, smallen, textOf } from "/page/parts.js";
 import { clear, run, stop } from "/page/results.js";
 import { shrink, thumbnail } from "/page/shrink.js";
 import { remember, state, takesImages, takesTexts } from "/page/state.js";
@@ -51,9 +51,20 @@ export function ask(query, { isNew = true } = {}) {
   return run({ isNew: true });
 }
 
-export async function askItem(id, payload, how) {
-  const picture = state.stats.images && typeof payload?.image === "string";
-  const asked = ask({ id, picture, payload, title: nameOf(id, payload) }, how);
+// Search from an item. One with several codes is searched by the first of them.
+export async function askItem({ id, payload, code, codes }, how) {
+  if (code === undefined && codes === undefined) {
+    try {
+      ({ payload, code, codes } = await api.item(id));
+    } catch (error) {
+      clear();
+      tellError(error, () => askItem({ id }, how));
+      return;
+    }
+  }
+  const name = nameOf(id, payload);
+  const first = codes ? { codes, code: codes[0], title: `${name}, first of ${codes.length} codes` } : { title: name };
+  const asked = ask({ id, picture: hasPicture(payload, state.stats), payload, ...first }, how);
   window.scrollTo({ top: 0 });
   await asked;
 }
@@ -100,7 +111,7 @@ export async function askText(text, how) {
   for (const id of ids) {
     try {
       const found = await api.item(id);
-      await askItem(id, found.payload, how);
+      await askItem(found, how);
       return;
     } catch (error) {
       if (error.status === 404 && id !== ids.at(-1)) continue;
@@ -120,14 +131,7 @@ export async function askAgain(query) {
   const how = { isNew: false };
   if (query.typed !== undefined) await askText(query.typed, how);
   else if (query.id === undefined || query.title) await ask(query, how);
-  else {
-    try {
-      await askItem(query.id, (await api.item(query.id)).payload, how);
-    } catch (error) {
-      clear();
-      tellError(error, () => askAgain(query));
-    }
-  }
+  else await askItem(query, how);
 }
 
 export function askExample() {

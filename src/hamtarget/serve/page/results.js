@@ -5,7 +5,7 @@ import { compare } from "/page/compare.js";
 import * as draw from "/page/draw.js";
 import { forgetAnswer, showAnswer } from "/page/figures.js";
 import { hush, say, tellError } from "/page/messages.js";
-import { $, bits, button, count, details, element, hasPicture, labelOf, likeness, nameOf, textOf } from "/page/parts.js";
+import { $, bits, bitsOfItem, button, count, details, element, hasPicture, labelOf, likeness, nameOf, textOf } from "/page/parts.js";
 import { askItem, prepare, queryPicture, showQuery } from "/page/query.js";
 import { LIMITS, remember, state } from "/page/state.js";
 
@@ -53,7 +53,7 @@ function requestOf(query) {
   request.histogram = $("figures").open;
   if (label) request.filter = { [label.field]: label.value };
   // The nearest vectors are found from the item itself, not from its code.
-  const findsVectors = stats.advised === "nearest" && radius === null;
+  const findsVectors = stats.advised === "nearest" && radius === null && !query.codes;
   // Once the code is known, the image need not be encoded again.
   if (query.code && !(findsVectors && (query.id !== undefined || query.text !== undefined))) {
     request.code = query.code;
@@ -248,7 +248,7 @@ function showMore() {
 
 // A hit: its picture, which opens the comparison, and a way to search from it.
 export function card(hit, queryBits, onopen) {
-  const code = hit.code ? draw.bitsOf(hit.code) : null;
+  const code = bitsOfItem(hit, queryBits);
   const name = nameOf(hit.id, hit.payload);
   const label = labelOf(hit.payload)?.[1];
   const said = [name, label, queryBits ? `${bits(hit.distance)} away` : null].filter((each) => each !== null && each !== undefined);
@@ -273,7 +273,7 @@ export function card(hit, queryBits, onopen) {
   if (more) made.append(element("div", { class: "payload", textContent: more, title: more }));
   made.append(element("button", {
     type: "button", class: "from", textContent: "Search from it", "aria-label": `Search from ${name}`,
-    onclick: () => askItem(hit.id, hit.payload),
+    onclick: () => askItem(hit),
   }));
   return made;
 }
