@@ -204,13 +204,17 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             expect(page.locator(".group:visible")).to_have_count(0)
 
 
+def refuse(route):
+    refusal = {"error": {"kind": "busy", "message": "groups are being made; try again"}}
+    route.fulfill(status=503, body=json.dumps(refusal))
+
+
 def test_groups_that_are_being_made_are_waited_for(browser, copies):
     store, payloads, images = copies
     with service(store, image_folders=(images,)) as call:
         for page in opened(browser, call.address):
             answer_groups(page, payloads, [])
-            refusal = {"error": {"kind": "busy", "message": "groups are being made; try again"}}
-            page.route("**/v1/groups", lambda route: route.fulfill(status=503, body=json.dumps(refusal)), times=1)
+            page.route("**/v1/groups", refuse, times=1)
             page.get_by_role("link", name="Duplicates").click()
             expect(page.locator("#message")).to_contain_text("Groups are being made")
             expect(page.locator(".group")).to_have_count(2)

@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve import messages
-from hamtarget.serve.code_map import CodeMap
 from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched
 from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
@@ -109,11 +108,6 @@ def batch_body(found: Found, *, packed: bool) -> bytes:
     written = _packed if packed else _listed
     # Put together by hand: a large answer is not looked through once more.
     return b'{%s,"costs":{%s},"took":%s}' % (written(arrays), written(work), _took(found).encode())
-
-
-def map_body(drawn: CodeMap) -> bytes:
-    """Return the answer to a request for the map."""
-    return _json(drawn.document()).encode()
 
 
 def item_body(id: Id, item: Item, *, has_image: bool, pictures: Pictures) -> bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +44,16 @@ class CodeMap:
     labels: list[str | None]
     is_whole: bool
 
-    def document(self) -> dict[str, Any]:
-        """Return the map as an answer."""
+    def body(self) -> bytes:
+        """Return the map as an answer, in JSON."""
         places = self.points.astype(np.float64).round(4).tolist()
         points = [
             {"id": id, "x": x, "y": y, "label": label}
             for id, (x, y), label in zip(self.ids, places, self.labels, strict=True)
         ]
-        return {"points": points, "shares": [round(share, 4) for share in self.shares], "sampled": not self.is_whole}
+        shares = [round(share, 4) for share in self.shares]
+        answer = {"points": points, "shares": shares, "sampled": not self.is_whole}
+        return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Cartographer:

@@ -18,7 +18,6 @@ from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
 from hamtarget.serve import messages
-from hamtarget.serve.answers import map_body
 from hamtarget.serve.code_map import Cartographer
 from hamtarget.serve.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.instruments.meters import Meters
@@ -301,9 +300,8 @@ class Service:
 
     async def map(self, n: int, asker: Asker) -> bytes:
         """Return the map of `n` items as an answer."""
-        body: bytes = await self._slowly(
-            asker, lambda: map_body(self._cartographer.draw(n, asker.limits, asker.holding))
-        )
+        draw = partial(self._cartographer.draw, n, asker.limits, asker.holding)
+        body: bytes = await self._slowly(asker, lambda: draw().body())
         asker.holding.take(len(body))
         return body
 
