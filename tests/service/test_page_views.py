@@ -202,6 +202,8 @@ def test_duplicates_are_compared_chosen_exported_and_deleted(browser, copies):
             expect(page.locator("#message")).to_contain_text("5 items deleted")
             assert [item.id for item in store.scan()] == [2, 3, 5]
             expect(page.locator(".group:visible")).to_have_count(0)
+            expect(page.locator("#groups-title")).to_be_empty()
+            expect(page.locator("#group-tools")).to_be_hidden()
 
 
 def refuse(route):

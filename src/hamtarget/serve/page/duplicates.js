@@ -74,7 +74,10 @@ function tell() {
   const { n_groups: all, n_items: items, radius } = answer;
   $("groups-title").textContent = all
     ? `${many(all, "group")} of ${many(items, "item")} within ${bits(radius)}` : "";
-  if (!all) say(`No duplicates within ${bits(radius)}`, "Raise the number of bits to find items that are less alike.");
+  if (!all) {
+    say(`No duplicates within ${bits(radius)}`, radius < state.stats.radius
+      ? "Raise the number of bits to find items that are less alike." : "This is the store's radius, the widest that groups are made for.");
+  }
   $("group-tools").hidden = !groups.length;
   $("more-groups").hidden = answer.next === null || answer.next === undefined;
   $("more-groups").replaceChildren(
@@ -238,8 +241,11 @@ function forget(gone) {
   }
   // Who is left alone is no duplicate any more.
   for (const box of $("groups").children) box.hidden = box.querySelectorAll("li").length < 2;
-  groups = groups.filter((group) => group.members.length > 1);
-  tellSelected();
+  const left = groups.filter((group) => group.members.length > 1);
+  const alone = groups.filter((group) => group.members.length === 1);
+  answer = { ...answer, n_groups: answer.n_groups - (groups.length - left.length), n_items: answer.n_items - gone.size - alone.length };
+  groups = left;
+  tell();
 }
 
 $("group-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
