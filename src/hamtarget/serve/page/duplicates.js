@@ -95,8 +95,14 @@ function tellSelected() {
 
 function groupBox(group) {
   const number = groups.indexOf(group) + 1;
-  const title = element("h3", { textContent: `Group ${number}: ${many(group.size, "item")}` });
-  const box = element("section", { class: "group panel", "aria-label": title.textContent });
+  const title = element("h3");
+  const box = element("section", { class: "group panel" });
+  group.showSize = () => {
+    title.textContent = `Group ${number}: ${many(group.size, "item")}`;
+    box.setAttribute("aria-label", title.textContent);
+    box.hidden = group.size < 2;
+  };
+  group.showSize();
   const list = element("ol", { class: "hits" }, ...group.members.map((member) => memberCard(group, member)));
   box.append(
     element("header", {}, title, button("Keep only the best", () => keepOnly(group, group.representative))), list);
@@ -234,18 +240,25 @@ async function deleteSelected() {
 }
 
 function forget(gone) {
+  const [allGroups, allItems] = [groups.length, sizes()];
   for (const id of gone) selected.delete(id);
   for (const group of groups) {
-    for (const member of group.members) if (gone.has(member.id)) member.card.remove();
+    const going = group.members.filter((member) => gone.has(member.id));
+    for (const member of going) member.card.remove();
     group.members = group.members.filter((member) => !gone.has(member.id));
+    group.size -= going.length;
+    group.showSize();
   }
   // Who is left alone is no duplicate any more.
-  for (const box of $("groups").children) box.hidden = box.querySelectorAll("li").length < 2;
-  const left = groups.filter((group) => group.members.length > 1);
-  const alone = groups.filter((group) => group.members.length === 1);
-  answer = { ...answer, n_groups: answer.n_groups - (groups.length - left.length), n_items: answer.n_items - gone.size - alone.length };
-  groups = left;
+  groups = groups.filter((group) => group.size > 1);
+  answer = {
+    ...answer, n_groups: answer.n_groups - allGroups + groups.length, n_items: answer.n_items - allItems + sizes(),
+  };
   tell();
+}
+
+function sizes() {
+  return groups.reduce((sum, group) => sum + group.size, 0);
 }
 
 $("group-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
