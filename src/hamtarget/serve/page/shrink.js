@@ -3,7 +3,7 @@
 const MOST_BYTES = 1_000_000;
 const MOST_SIDE = 1600;
 const THUMB_SIDE = 72;
-const MOST_THUMB_CHARACTERS = 8000;
+const MOST_THUMB_BYTES = 6000;
 
 async function drawn(file, side, kind, quality) {
   const whole = await createImageBitmap(file);
@@ -31,25 +31,17 @@ export async function shrink(file) {
   }
 }
 
-// A picture of a few kilobytes at most, or null.
+// A picture of a few kilobytes at most, as bytes, or null.
 export async function thumbnail(file) {
   try {
     const small = await drawn(file, THUMB_SIDE, "image/webp", 0.6);
-    const content = new Uint8Array(await small.arrayBuffer());
-    return content.length * 4 > MOST_THUMB_CHARACTERS * 3 ? null : Object.assign(small, { content });
+    return small.size > MOST_THUMB_BYTES ? null : new Uint8Array(await small.arrayBuffer());
   } catch {
     return null;
   }
 }
 
-export function toBase64(thumb) {
-  return thumb.content.toBase64?.({ alphabet: "base64url" }) ?? btoa(String.fromCharCode(...thumb.content))
-    .replaceAll("+", "-").replaceAll("/", "_");
-}
-
-// The picture in a link; it may have been changed by anybody, and is shown as an image and nothing else.
-export function fromBase64(text) {
-  if (!text || text.length > MOST_THUMB_CHARACTERS) return null;
-  const content = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
-  return Object.assign(new Blob([content], { type: "image/webp" }), { content });
+// The address of a small picture, which may come from a link that anybody made: it is shown as an image and nothing else.
+export function thumbnailAddress(content) {
+  return URL.createObjectURL(new Blob([content], { type: "image/webp" }));
 }

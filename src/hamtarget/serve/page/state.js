@@ -1,6 +1,6 @@
 // What the page shows, and the address that keeps it: a link to the page leads to the same view.
 
-import { fromBase64, toBase64 } from "/page/shrink.js";
+import { thumbnailAddress } from "/page/shrink.js";
 
 export const LIMITS = [24, 48, 96, 192];
 
@@ -21,6 +21,18 @@ export const state = {
   groups: { radius: null, linkage: "single" },
 };
 
+const MOST_CHARACTERS = 8000;
+const MOST_NUMBERS = 512;
+
+function toBase64(content) {
+  return btoa(String.fromCharCode(...content)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+function fromBase64(text) {
+  if (!text || text.length > MOST_CHARACTERS) return null;
+  return Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+}
+
 // All queries of this visit, with their pictures; the browser's history holds their places.
 const asked = [];
 
@@ -37,6 +49,8 @@ function addressOf() {
     said.set("code", query.code);
     if (query.title) said.set("name", query.title);
     if (query.thumb) said.set("picture", toBase64(query.thumb));
+    // It decides ties. Where it is long, the link does without.
+    if (query.embedding?.length <= MOST_NUMBERS) said.set("embedding", toBase64(new Uint8Array(Float32Array.from(query.embedding).buffer)));
   }
   if (state.radius !== null) said.set("radius", state.radius);
   if (state.order !== "distance") said.set("order", state.order);
@@ -85,7 +99,8 @@ export function restore(place) {
   if (said.has("text")) return { text: said.get("text"), title: said.get("text") };
   if (new RegExp(`^[0-9a-f]{${state.stats.n_bits / 4}}$`).test(said.get("code") ?? "")) {
     const thumb = safely(() => fromBase64(said.get("picture")));
-    return { code: said.get("code"), title: said.get("name") || "Code", thumb, url: thumb && URL.createObjectURL(thumb) };
+    const embedding = safely(() => [...new Float32Array(fromBase64(said.get("embedding")).buffer)]);
+    return { code: said.get("code"), title: said.get("name") || "Code", embedding, thumb, url: thumb && thumbnailAddress(thumb) };
   }
   return null;
 }
