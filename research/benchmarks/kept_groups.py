@@ -1,6 +1,7 @@
 """Measure what groups that are kept add to the time of puts and deletes, and how long giant groups take.
 
     python -m research.benchmarks.kept_groups --rows 1000000 --out research/results/kept_groups.json
+    python -m research.benchmarks.kept_groups --table research/results/kept_groups.json
 
 Nearly all rows are in groups, of three on average; they have names and small payloads. Two stores take the same 1,000
 rows in turns: a plain one, and one that is then asked for the first page of its groups. Of the new rows, a share is
@@ -11,6 +12,7 @@ from the next.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
@@ -159,6 +161,26 @@ def measure_giants(folder: Path, n_rows: int, n_bits: int, radius: int) -> dict[
     return {"size": group.size, "is_capped": group.is_capped, **{name: each[0] for name, each in times.items()}}
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return the table of docs/groups.md: times of the processor, since the disk's differ from machine to machine."""
+    linkages = [name for name in ("single", "representative") if name in result]
+    lines = [f"| {result['rows']:,} rows, {result['bits']} bits, radius {result['radius']} | {' | '.join(linkages)} |"]
+    lines.append("|---|" + "---:|" * len(linkages))
+
+    def add(what: str, values: list[str]) -> None:
+        lines.append(f"| {what} | {' | '.join(values)} |")
+
+    add("all groups, made once", [f"{result[name]['made_anew_cpu']:.1f} s" for name in linkages])
+    for share in (name for name in result[linkages[0]] if name.startswith("near_")):
+        found = [result[name][share] for name in linkages]
+        percent = f"{float(share.removeprefix('near_')):.0%}"
+        for change, words in (("put", f"1,000 rows put, {percent} near others"), ("delete", "1,000 rows deleted")):
+            add(f"{words}, without groups", [f"{1000 * each[f'plain_{change}_cpu']:.1f} ms" for each in found])
+            add("groups after that", [f"{1000 * each[f'groups_after_{change}_cpu']:.1f} ms" for each in found])
+            add("ratio of both to the first", [f"{each[f'{change}_ratio_cpu']:.1f}" for each in found])
+    return "\n".join(lines)
+
+
 def rounded(values: dict[str, Any]) -> dict[str, Any]:
     """Return numbers for people to read."""
     return {name: rounded(each) if isinstance(each, dict) else round(each, 4) for name, each in values.items()}
@@ -174,7 +196,11 @@ def main() -> None:
     parser.add_argument("--near", nargs="+", type=float, default=[0.1, 0.5], help="shares of new rows near others")
     parser.add_argument("--linkages", nargs="+", default=["single", "representative"])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, help="print the table of a result, and measure nothing")
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.table.read_text("utf-8"))))
+        return
     rng = np.random.default_rng(0)
     codes = grouped_codes(options.rows, options.bits, rng)
     result: dict[str, Any] = {"rows": options.rows, "bits": options.bits, "radius": options.radius}
