@@ -103,7 +103,7 @@ def test_groups_are_those_of_the_twin_after_any_changes(stores, monkeypatch, lin
         monkeypatch.setattr(following, "_ALWAYS_FOLLOWED", 0)
         monkeypatch.setattr(partition, "_FEW_CODES", 2)
     random = np.random.default_rng(100 * radius + 10 * is_followed + len(linkage))
-    n_rounds = 120 if stores.has_files else 30
+    n_rounds = 80 if stores.has_files else 15
     twin = Twin()
     store = stores.create(n_bits=N_BITS, radius=1, durability="os")
     for _ in range(n_rounds):
