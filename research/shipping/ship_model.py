@@ -1,6 +1,6 @@
 """Put a trained model into the package, with a record of its quality.
 
-    python -m research.shipping.ship_model models/64-bits-probing-seed0 src/hamtarget/learn/models/sift-64
+    python -m research.shipping.ship_model models/64-bits-probing-seed0 packages/models/src/hamtarget_models/sift-64
 
 Writes the model and `recorded.json`: its recall on generated descriptors, which tests measure again, and its
 provenance.

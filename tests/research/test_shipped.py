@@ -1,16 +1,15 @@
 import json
-from pathlib import Path
 
 import pytest
 
-import hamtarget.learn
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.errors import InputError
 from hamtarget.learn.models import shipped_encoder
+from hamtarget.learn.shipped_files import shipped_folder
 from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 
-FOLDER = Path(hamtarget.learn.__file__).parent / "models" / "sift-64"
+FOLDER = shipped_folder() / "sift-64"
 
 
 def test_the_model_reaches_what_was_recorded():

@@ -16,10 +16,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
+from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone, shipped_files
+from hamtarget.learn.models import shipped_encoder
 from hamtarget.learn.networks import backbones, fetching
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
+from hamtarget.learn.shipped_files import shipped_folder
 from research.datasets import open_image_data
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -275,7 +277,7 @@ def test_the_shipped_network_is_the_default():
     assert network.out_features == 1024
     assert network.input_shape == (3, 160, 160)
     assert sum(parameter.numel() for parameter in network.parameters()) == 8_528_000
-    assert backbones._SHIPPED_PATH.stat().st_size < 9_000_000
+    assert (shipped_folder() / backbones.SHIPPED_FILE).stat().st_size < 9_000_000
     frozen = backbone("resnet50_conv4", size=96, frozen_stages=4)
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
     assert frozen.input_shape == (3, 96, 96)
@@ -295,16 +297,24 @@ def test_the_shipped_network_gives_its_recorded_features():
 
 
 def test_another_file_in_its_place_is_refused(monkeypatch, tmp_path):
-    content = bytearray(backbones._SHIPPED_PATH.read_bytes())
+    content = bytearray((shipped_folder() / backbones.SHIPPED_FILE).read_bytes())
     content[len(content) // 2] ^= 1
     changed = tmp_path / "resnet50_conv4.safetensors"
-    monkeypatch.setattr(backbones, "_SHIPPED_PATH", changed)
+    monkeypatch.setattr(backbones, "shipped_folder", lambda: tmp_path)
     changed.write_bytes(content)
-    with pytest.raises(CorruptFileError, match="install hamtarget again"):
+    with pytest.raises(CorruptFileError, match="install hamtarget-models again"):
         backbone()
     changed.unlink()
     with pytest.raises(FileError, match="no such file"):
         backbone()
+
+
+def test_without_the_package_of_networks_the_error_names_it(monkeypatch):
+    monkeypatch.setattr(shipped_files, "_PACKAGE", "hamtarget_models_that_are_not_there")
+    with pytest.raises(MissingExtraError, match="pip install hamtarget-models"):
+        backbone()
+    with pytest.raises(MissingExtraError, match="pip install hamtarget-models"):
+        shipped_encoder("sift-64")
 
 
 # By name

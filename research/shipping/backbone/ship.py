@@ -22,7 +22,6 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-import hamtarget
 from hamtarget._files import write_atomically
 from hamtarget.learn.networks.backbones import SHIPPED, SHIPPED_FILE
 
@@ -120,7 +119,7 @@ def main() -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(hamtarget.__file__).parent / "learn" / "models" / SHIPPED_FILE,
+        default=Path("packages/models/src/hamtarget_models") / SHIPPED_FILE,
         help="safetensors file to write",
     )
     arguments = parser.parse_args()

@@ -12,6 +12,9 @@ def start() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.stderr.write(f"hamtarget: {error.name} is not installed; for the command: pip install 'hamtarget[cli]'\n")
+        sys.stderr.write(
+            f"hamtarget: {error.name} is not installed; for the command: pip install 'hamtarget[cli]', "
+            "with pictures 'hamtarget[cli,vision,onnx]', with all of it 'hamtarget[all]'\n"
+        )
         sys.exit(2)
     app(prog_name="hamtarget")

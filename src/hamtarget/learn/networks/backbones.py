@@ -21,13 +21,13 @@ from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExt
 from hamtarget.learn.networks.augmentation import Resize
 from hamtarget.learn.networks.fetching import fetched
 from hamtarget.learn.networks.resnet50 import ResNet50
+from hamtarget.learn.shipped_files import shipped_folder
 
 SHIPPED = "resnet50_conv4"
 SHIPPED_FILE = "resnet50_conv4.safetensors"
 RESNET50_CAFFE = "resnet50_caffe"
 PRETRAINED = "pretrained"
 
-_SHIPPED_PATH = Path(__file__).parents[1] / "models" / SHIPPED_FILE
 _SHIPPED_SHA256 = "b6629bd61fc29b8dd570f1c1665a4f989f0923417da8aec1ff47f3cbbf6bae7e"
 _FILES = (".npz", ".safetensors")
 _LIBRARIES = ("timm", "torchvision")
@@ -59,7 +59,7 @@ def backbone(
         InputError: there is no network of this name, or it does not take these arguments.
         FileError: there is no such file of weights, or timm or torchvision could not fetch theirs.
         CorruptFileError: the file is damaged, or belongs to another network.
-        MissingExtraError: neither timm nor torchvision is installed.
+        MissingExtraError: neither timm nor torchvision is installed, or the package `hamtarget-models` is not.
 
     Example:
         >>> backbone("resnet50_conv4").out_features
@@ -140,10 +140,11 @@ class Normalized(nn.Module):
 
 def _shipped(frozen_stages: int) -> ResNet50:
     """Return the network that comes with the package."""
-    content = _read(_SHIPPED_PATH)
+    path = shipped_folder() / SHIPPED_FILE
+    content = _read(path)
     if hashlib.sha256(content).hexdigest() != _SHIPPED_SHA256:
-        raise CorruptFileError(f"{_SHIPPED_PATH}: not the file that came with the package; install hamtarget again")
-    return ResNet50.load_folded(content, where=str(_SHIPPED_PATH), frozen_stages=frozen_stages)
+        raise CorruptFileError(f"{path}: not the file that came with the package; install hamtarget-models again")
+    return ResNet50.load_folded(content, where=str(path), frozen_stages=frozen_stages)
 
 
 def _resnet50(path: Path, frozen_stages: int) -> ResNet50:

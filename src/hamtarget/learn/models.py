@@ -1,13 +1,10 @@
-"""Models that come with the package, so that an index can be tried without training."""
+"""Open models that come with the package, so that an index can be tried without training."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hamtarget.errors import InputError
 from hamtarget.learn.encoder import HashEncoder
-
-_FOLDER = Path(__file__).parent
+from hamtarget.learn.shipped_files import shipped_folder
 
 
 def shipped_encoder(name: str, *, device: str = "auto") -> HashEncoder:
@@ -19,12 +16,14 @@ def shipped_encoder(name: str, *, device: str = "auto") -> HashEncoder:
 
     Raises:
         InputError: there is no encoder of this name; the error lists the names.
+        MissingExtraError: the package `hamtarget-models` is not installed.
 
     Example:
         >>> shipped_encoder("sift-64", device="cpu").n_bits
         64
     """
-    names = sorted(path.parent.name for path in _FOLDER.glob("*/model.safetensors"))
+    folder = shipped_folder()
+    names = sorted(path.parent.name for path in folder.glob("*/model.safetensors"))
     if name not in names:
         raise InputError(f"name is {name!r}; expected one of {', '.join(names)}")
-    return HashEncoder.load(_FOLDER / name, device=device)
+    return HashEncoder.load(folder / name, device=device)
