@@ -217,7 +217,7 @@ $(VENV)/.docs: $(VENV)/.installed
 	@touch $@
 
 docs: $(VENV)/.docs
-	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
 tutorials: $(VENV)/.docs

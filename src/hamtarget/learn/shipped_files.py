@@ -20,7 +20,7 @@ def shipped_folder() -> Path:
     folders = None if found is None else found.submodule_search_locations
     if not folders:
         raise MissingExtraError(
-            "hamtarget-models is not installed; for the networks that come with hamtarget: pip install hamtarget-models "
-            "(in a checkout: pip install ./packages/models)"
+            "hamtarget-models is not installed; for the networks that come with hamtarget: "
+            "pip install hamtarget-models (in a checkout: pip install ./packages/models)"
         )
     return Path(folders[0])
