@@ -18,7 +18,7 @@ _AT_ONCE = (1, 8, 32, 256)
 _FETCHED_ROWS = 4096
 
 _UPSERT = """
-INSERT INTO items VALUES (?1, ?2, ?3, CAST(?4 AS TEXT), ?5, ?6) ON CONFLICT (row) DO UPDATE SET
+INSERT INTO items VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?) ON CONFLICT (row) DO UPDATE SET
 code = excluded.code, embedding = excluded.embedding, payload = excluded.payload, changed = excluded.changed,
 checksum = excluded.checksum
 """
