@@ -28,6 +28,9 @@ def test_the_demo_walks_the_whole_way(tmp_path):
     command = [Path(sys.executable).parent / "hamtarget", "demo", "--out", out, "--steps", "40"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "HDT (hamtarget)" in done.stdout
+    *_, around, own = done.stdout.splitlines()
+    assert "hamtarget info" in around
+    assert "hamtarget dups" in own
     result = json.loads((out / "demo.json").read_text())
     scores = {score["name"]: score for score in result["scores"]}
     # Even a tenth of the training finds more of a class than codes that never saw a label.
