@@ -38,7 +38,7 @@ print(*ids[:, 0])
 
 @dataclass(frozen=True)
 class Task:
-    """What somebody has, installs and types, and how many of the copies that are there the answer must name."""
+    """Somebody's data, what they install and type, and how many of the copies in it the answer must name."""
 
     name: str
     requirement: str

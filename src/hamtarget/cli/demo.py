@@ -108,8 +108,8 @@ def demo(
     )
     typer.echo(f"Picture: {out / 'demo.png'}   Numbers: {out / 'demo.json'}")
     typer.echo(f"Done in {time.perf_counter() - began:.0f} s.\n")
-    typer.echo(f"Look around:    hamtarget info {out / 'store'}; hamtarget search {out / 'store'} --id 0 --nearest 5")
-    typer.echo("With your own:  hamtarget dups FOLDER (copies of pictures); hamtarget train FOLDER --model model (classes)")
+    typer.echo(f"Look around:   hamtarget info {out / 'store'}; hamtarget search {out / 'store'} --id 0 --nearest 5")
+    typer.echo("With your own: hamtarget dups FOLDER (copies of pictures); hamtarget train FOLDER --model DIR")
 
 
 def _heading(number: int, text: str) -> None:
