@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-spark sanitize coverage docs tutorials wheels test-wheel sbom \
+.PHONY: help demo clean check test test-quick test-native test-arm test-spark sanitize coverage docs tutorials wheels test-wheel sbom \
         soak soak-search soak-operations soak-kills soak-power soak-service \
         bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
@@ -30,6 +30,7 @@ help:
 	@echo "    make soak-power        a loss of power in 10,000 states of a store (10 minutes)"
 	@echo "    make soak-service      mixed load on a service: memory flat within 1%, no 5xx (an hour)"
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
+	@echo "  make test-arm        the native core for arm64, by a cross compiler and an emulator (10 minutes)"
 	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
 	@echo ""
 	@echo "Release"
@@ -119,6 +120,16 @@ endef
 test-native:
 	@mkdir -p build
 	$(call native-tests,native-tests)
+
+# The unit tests of the core for another processor, by an emulator. On Debian: apt install g++-aarch64-linux-gnu qemu-user
+test-arm:
+	@mkdir -p build
+	@$(CMAKE) -S . -B build/test-arm -DHAMTARGET_NATIVE_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+	    "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" > build/test-arm.log \
+	    || { cat build/test-arm.log; exit 1; }
+	@$(CMAKE) --build build/test-arm --parallel 2 >> build/test-arm.log 2>&1 || { cat build/test-arm.log; exit 1; }
+	@$(CTEST) --test-dir build/test-arm --output-on-failure --label-regex unit
 
 # FUZZ_CASES in the environment is the number of cases for each file of a fuzzer.
 sanitize:
