@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from hamtarget.evaluation.provenance import provenance, write_json
 
@@ -48,15 +48,24 @@ class Task:
 
 
 def photos(folder: Path) -> None:
-    """Write generated photos, and smaller copies of some."""
+    """Write pictures of shapes at random, and smaller copies of some."""
     random = np.random.default_rng(0)
     (folder / "photos").mkdir()
     for number in range(N_PHOTOS - N_COPIES):
-        small = Image.fromarray(random.integers(0, 256, (12, 16, 3), dtype=np.uint8))
-        photo = small.resize((640, 480), Image.Resampling.BICUBIC)
+        photo = Image.new("RGB", (640, 480), _colour(random))
+        draw = ImageDraw.Draw(photo)
+        for shape in range(20):
+            x, y, width, height = random.integers(0, (640, 480, 300, 300)).tolist()
+            corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            (draw.ellipse if shape % 2 else draw.rectangle)(corners, fill=_colour(random))
         photo.save(folder / "photos" / f"{number}.jpg", quality=90)
         if number < N_COPIES:
             photo.resize((320, 240)).save(folder / "photos" / f"copy-of-{number}.jpg", quality=70)
+
+
+def _colour(random: np.random.Generator) -> tuple[int, int, int]:
+    red, green, blue = random.integers(0, 256, 3).tolist()
+    return red, green, blue
 
 
 def vectors(folder: Path) -> None:
