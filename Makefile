@@ -223,8 +223,9 @@ WHEEL_PYTHON ?= $(PYTHON)
 test-wheel:
 	@bash packages/test_wheel.sh "$(WHEEL_PYTHON)" dist
 
+# The packages of the extra [docs]; not the extra itself, which would build the native core once more.
 $(VENV)/.docs: $(VENV)/.installed
-	@$(PIP) --no-build-isolation --editable ".[docs]"
+	@$(PIP) ipykernel mkdocs-material "mkdocstrings[python]" nbclient
 	@touch $@
 
 docs: $(VENV)/.docs
