@@ -21,8 +21,8 @@ def complete_items(connection: sqlite3.Connection, next_row: int) -> tuple[set[i
     """
     incomplete = {row for row, _ in connection.execute(INCOMPLETE_SQL)}
     for row in sorted(incomplete):
-        own = "SELECT row FROM items WHERE row >= ?1 AND row < ?1 + 64"
-        rows = sorted(number for (number,) in connection.execute(own, (row,)))
+        own = "SELECT row FROM items WHERE row >= ? AND row < ? + 64"
+        rows = sorted(number for (number,) in connection.execute(own, (row, row)))
         ((id, changed),) = connection.execute(
             "SELECT id, changed FROM names JOIN items USING (row) WHERE row = ?", (row,)
         ).fetchall()
