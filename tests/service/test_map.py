@@ -5,7 +5,7 @@ import pytest
 from services import service
 
 from hamtarget.serve.code_map import MAX_POINTS, project
-from hamtarget.store import Store
+from hamtarget.store import Item, Store
 
 
 def naive(codes):
@@ -62,6 +62,8 @@ def test_a_map_is_served_and_follows_changes(tmp_path):
         assert some["sampled"]
         assert call("DELETE", "/v1/items/3?kind=integer").status == 200
         assert 3 not in {point["id"] for point in call("GET", "/v1/map").json["points"]}
+        store.put([Item("frames", codes=codes[:2])])
+        assert "frames" in {point["id"] for point in call("GET", "/v1/map").json["points"]}
         assert call("GET", f"/v1/map?n={MAX_POINTS + 1}").status == 422
         assert call("GET", "/v1/map?n=0").status == 422
 

@@ -32,8 +32,8 @@ def dups(
         str,
         typer.Argument(
             metavar="PLACE",
-            help="Folder of pictures, CSV or .txt of their paths, or - for lines; texts: JSONL, TSV, or with "
-            "--text-column CSV (also .gz); or a store: folder or address.",
+            help="Folder of pictures, CSV or .txt of their paths, or - for lines; texts: JSONL, TSV, CSV with a column "
+            "`text` or with --text-column (also .gz); or a store: folder or address.",
         ),
     ],
     encoder: Annotated[
@@ -107,8 +107,11 @@ def _is_store(place: str) -> bool:
 
 
 def _holds_texts(place: str, encoder: str | None, column: str | None) -> bool:
-    """Return True if a file holds texts: by its suffix, or since an option says so; a CSV may also name pictures."""
-    from hamtarget.datasets.text_files import is_text_file
+    """Return True if a file holds texts: by its suffix or its column `text`, or since an option says so.
+
+    A CSV without that column names pictures.
+    """
+    from hamtarget.datasets.text_files import column_names, is_text_file
     from hamtarget.encoders.hash_files import TEXT_HASHES
     from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME
 
@@ -116,8 +119,13 @@ def _holds_texts(place: str, encoder: str | None, column: str | None) -> bool:
         return True
     if encoder is not None and os.path.exists(os.path.join(encoder, TOKENIZER_NAME)):
         return True
+    if encoder is not None or not is_text_file(place):
+        return False
     plain = place.lower().removesuffix(".gz")
-    return is_text_file(place) and not plain.endswith((".csv", ".txt")) and encoder is None
+    if plain.endswith(".csv"):
+        columns = column_names(place) if os.path.isfile(place) else None
+        return columns is not None and "text" in columns and "path" not in columns
+    return not plain.endswith(".txt")
 
 
 def _of_texts(

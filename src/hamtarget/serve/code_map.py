@@ -82,8 +82,11 @@ class Cartographer:
                 return self._drawn[1]
         ids = self._store.sample_ids(n)
         items = self._store.get(ids, limits=limits)
-        found = [(id, item) for id, item in zip(ids, items, strict=True) if item is not None and item.code is not None]
-        codes = np.array([item.code for _, item in found], dtype=np.uint8).reshape(len(found), self._store.n_bits // 8)
+        found = [(id, item) for id, item in zip(ids, items, strict=True) if item is not None]
+        # An item with several codes stands where its first one does.
+        codes = np.array(
+            [item.code if item.codes is None else np.asarray(item.codes)[0] for _, item in found], dtype=np.uint8
+        ).reshape(len(found), self._store.n_bits // 8)
         n_bytes = _BIT_BYTES * len(found) * self._store.n_bits
         holding.take(n_bytes)
         try:
