@@ -31,6 +31,8 @@ def partition(
         limits: bounds on the work.
     """
     if kind.linkage == "single" and len(codes) <= _FEW_CODES:
+        if progress is not None:
+            progress(len(codes), len(codes))
         return _roots_of_few(codes, kind.radius)
     if kind.linkage == "single":
         return _roots(len(codes), pairs_within(codes, kind.radius, threads=threads, progress=progress, limits=limits))
