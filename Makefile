@@ -198,7 +198,7 @@ $(TOOLS)/.ready: constraints.txt
 
 # Names or paths of interpreters, a wheel for each; those that are not installed are skipped.
 WHEEL_PYTHONS ?= python3.11 python3.12 python3.13 python3.14
-MAX_WHEEL_KB  := 10240
+MAX_WHEEL_BYTES := 10000000
 # Build requirements are pinned like all others.
 wheels: export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 wheels: export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -216,7 +216,7 @@ wheels: $(TOOLS)/.ready
 	done
 	@for wheel in build/wheels/*.whl; do $(TOOLS)/bin/auditwheel repair --wheel-dir dist $$wheel > build/wheels/audit.log 2>&1 || { cat build/wheels/audit.log; exit 1; }; done
 	@ls -l dist | awk 'NR > 1 {printf "%6.1f MB  %s\n", $$5 / 1e6, $$9}'
-	@! find dist -name '*.whl' -size +$(MAX_WHEEL_KB)k | grep . || { echo "larger than $(MAX_WHEEL_KB) KiB"; exit 1; }
+	@! find dist -name '*.whl' -size +$(MAX_WHEEL_BYTES)c | grep . || { echo "larger than $(MAX_WHEEL_BYTES) bytes"; exit 1; }
 
 # WHEEL_PYTHON is the interpreter to install it for. It needs `make wheels` first.
 WHEEL_PYTHON ?= $(PYTHON)
