@@ -87,7 +87,7 @@ def sqlite_in_words() -> str:
 
 def create_database(path: Path, settings: dict[str, str], next_row: int, *, keeps_vectors: bool = False) -> None:
     """Create the database of an empty store, on disk."""
-    connection = _connect(path, "rwc")
+    connection = connect(path, "rwc")
     version = migrations.VECTORS_VERSION if keeps_vectors else migrations.SCHEMA_VERSION
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -180,8 +180,8 @@ def empty_log(connection: sqlite3.Connection) -> None:
 
 def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
     if not read_only:
-        return _connect(path, "rw")
-    connection = _connect(path, "ro")
+        return connect(path, "rw")
+    connection = connect(path, "ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError as error:
@@ -196,11 +196,12 @@ def _open_any(path: Path, *, read_only: bool) -> sqlite3.Connection:
                 "open the store once for writing, and close it"
             ) from error
         # A folder that cannot be written, and no log: the file is all there is, and nobody changes it.
-        connection = _connect(path, "ro&immutable=1")
+        connection = connect(path, "ro&immutable=1")
     return connection
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Return a connection to a file of a store; `mode` is that of an SQLite URI, such as rw."""
     connection = sqlite3.connect(
         f"file:{quote(str(path.resolve()))}?mode={mode}",
         uri=True,

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import quote
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from hamtarget.store.groups.sql import SqliteGroups, is_damage
 from hamtarget.store.groups.tables import DamagedGroupsError, Kind
 from hamtarget.store.settings import Durability
 from hamtarget.store.sqlite.bounded import bounded
-from hamtarget.store.sqlite.database import APPLICATION_ID, set_durability, transaction, translated
+from hamtarget.store.sqlite.database import APPLICATION_ID, connect, set_durability, transaction, translated
 from hamtarget.store.sqlite.rows import changed_rows, find_all_ids, read_deleted
 from hamtarget.store.sqlite.state import read_state
 
@@ -40,7 +39,6 @@ KnownIds = Callable[[Rows], dict[int, Id]]
 
 FOLDER_NAME = "groups"
 _VERSION = 1
-_WAIT_SECONDS = 30.0
 _TURN_SECONDS = 0.05
 _ROWS_AT_ONCE = 16_384
 # Kinds of groups that a reader holds in memory.
@@ -189,7 +187,7 @@ class GroupFiles:
         """
         for path in self._folder.glob("*.db"):
             with contextlib.suppress(sqlite3.Error, DamagedGroupsError):
-                connection = _connect(path, "rw")
+                connection = connect(path, "rw")
                 try:
                     tables = SqliteGroups(connection).tables
                     if (kept := tables.read_state()).sequence > sequence:
@@ -281,7 +279,7 @@ def _open_file(path: Path, durability: Durability) -> SqliteGroups:
     """Return the groups in a file; it is made where there is none, or one that is damaged."""
     make_folders(path.parent)
     for _ in range(2):
-        connection = _connect(path, "rwc")
+        connection = connect(path, "rwc")
         try:
             if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
                 _create(connection)
@@ -334,7 +332,7 @@ def _read_file(path: Path, after: int) -> SqliteGroups | None:
     """Return a copy of the groups in a file; None if it is damaged, or not later than a change."""
     if not path.is_file():
         return None
-    with contextlib.suppress(sqlite3.Error, DamagedGroupsError), contextlib.closing(_connect(path, "ro")) as connection:
+    with contextlib.suppress(sqlite3.Error, DamagedGroupsError), contextlib.closing(connect(path, "ro")) as connection:
         groups = SqliteGroups(connection)
         if groups.tables.read_state().sequence <= after:
             return None
@@ -353,18 +351,3 @@ def _starts(n_rows: int) -> range:
 def _remove_file(path: Path) -> None:
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         each.unlink(missing_ok=True)
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(str(path.resolve()))}?mode={mode}",
-        uri=True,
-        timeout=_WAIT_SECONDS,
-        isolation_level=None,
-        # Threads take turns.
-        check_same_thread=False,
-    )
-    # What a damaged or forged file says shall not be believed.
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    return connection
