@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamtarget.errors import InputError
+from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.losses.class_codes import hadamard_centers
 from hamtarget.learn.losses.label_loss import LabelLoss
@@ -23,6 +23,7 @@ class CSQLoss(LabelLoss):
         n_bits: length of a code.
         n_labels: how many classes there are.
         quantization_weight: lambda of its paper.
+        codes: centres of the classes, (n_labels, n_bits), in place of the paper's.
         seed: of centres that are drawn at random.
         gather: see `BatchLoss`.
     """
@@ -31,14 +32,22 @@ class CSQLoss(LabelLoss):
     undecided: Tensor
 
     def __init__(
-        self, n_bits: int, n_labels: int, *, quantization_weight: float = 0.05, seed: int = 0, gather: bool = False
+        self,
+        n_bits: int,
+        n_labels: int,
+        *,
+        quantization_weight: float = 0.05,
+        codes: Tensor | None = None,
+        seed: int = 0,
+        gather: bool = False,
     ) -> None:
         super().__init__(n_bits, n_labels, gather=gather)
         if quantization_weight < 0:
             raise InputError(f"quantization_weight is {quantization_weight}; expected 0 or more")
         self.quantization_weight = float(quantization_weight)
         self.seed = seed
-        self.register_buffer("centers", hadamard_centers(n_labels, n_bits, seed=seed), persistent=False)
+        own = hadamard_centers(n_labels, n_bits, seed=seed) if codes is None else codes_of_classes(codes, self)
+        self.register_buffer("centers", own, persistent=False)
         generator = torch.Generator().manual_seed(seed)
         coin = torch.randint(0, 2, (n_bits,), generator=generator).float() * 2 - 1
         self.register_buffer("undecided", coin, persistent=False)
@@ -62,6 +71,17 @@ class CSQLoss(LabelLoss):
             f"n_bits={self.n_bits}, n_labels={self.n_labels}, quantization_weight={self.quantization_weight}, "
             f"seed={self.seed}"
         )
+
+
+def codes_of_classes(codes: Tensor, loss: LabelLoss) -> Tensor:
+    """Return a copy of given codes of classes.
+
+    Raises:
+        ShapeError: there is not one code of the loss's length for each label.
+    """
+    if codes.shape != (loss.n_labels, loss.n_bits):
+        raise ShapeError(f"codes have shape {tuple(codes.shape)}; expected {(loss.n_labels, loss.n_bits)}")
+    return codes.clone()
 
 
 def majority(labels: Tensor, codes: Tensor, undecided: Tensor) -> Tensor:

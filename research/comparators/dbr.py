@@ -8,7 +8,7 @@ from torch import Tensor
 from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.losses.class_codes import max_min_codes
 from hamtarget.learn.losses.label_loss import LabelLoss
-from research.comparators.csq import majority
+from research.comparators.csq import codes_of_classes, majority
 
 
 class DBRLoss(LabelLoss):
@@ -21,6 +21,7 @@ class DBRLoss(LabelLoss):
         n_bits: length of a code.
         n_labels: how many classes there are.
         slope: of the tanh.
+        codes: codes of the classes, (n_labels, n_bits), in place of this choice.
         seed: of the candidates among which codes are chosen.
         gather: see `BatchLoss`.
     """
@@ -28,14 +29,24 @@ class DBRLoss(LabelLoss):
     codes: Tensor
     undecided: Tensor
 
-    def __init__(self, n_bits: int, n_labels: int, *, slope: float = 1.0, seed: int = 0, gather: bool = False) -> None:
+    def __init__(
+        self,
+        n_bits: int,
+        n_labels: int,
+        *,
+        slope: float = 1.0,
+        codes: Tensor | None = None,
+        seed: int = 0,
+        gather: bool = False,
+    ) -> None:
         super().__init__(n_bits, n_labels, gather=gather)
         self.slope = float(slope)
         self.seed = seed
         # One more code than classes: it decides the bits for which a row's labels vote for 1 and for -1 equally.
-        codes = max_min_codes(n_labels + 1, n_bits, seed=seed)
-        self.register_buffer("codes", codes[:-1], persistent=False)
-        self.register_buffer("undecided", codes[-1], persistent=False)
+        chosen = max_min_codes(n_labels + 1, n_bits, seed=seed)
+        own = chosen[:-1] if codes is None else codes_of_classes(codes, self)
+        self.register_buffer("codes", own, persistent=False)
+        self.register_buffer("undecided", chosen[-1], persistent=False)
 
     @property
     def class_codes(self) -> Tensor:

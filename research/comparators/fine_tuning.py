@@ -125,9 +125,13 @@ class FineTuner:
         speed = (last_step - first_step) * options.batch_size / (last - first) if last > first else 0.0
         return FineTuned(model, time.perf_counter() - started, speed)
 
+    def logits(self, model: nn.Module, rows: NDArray[np.int64]) -> Tensor:
+        """Return the logits of some rows, (rows, logits), on the device."""
+        return torch.cat(self._outputs(model, rows))
+
     def codes(self, model: nn.Module, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return packed codes of some rows."""
-        return np.concatenate([HashHead.codes(logits).cpu().numpy() for logits in self._outputs(model, rows)])
+        return HashHead.codes(self.logits(model, rows)).cpu().numpy()
 
     def features(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the features of some rows from the untrained backbone, (rows, features)."""

@@ -6,11 +6,12 @@ import math
 
 from torch import Tensor
 
-from hamtarget.errors import InputError, ShapeError
+from hamtarget.errors import InputError
 from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.losses.class_codes import hadamard_centers
 from hamtarget.learn.losses.cosine import cosine_cross_entropy
 from hamtarget.learn.losses.label_loss import LabelLoss
+from research.comparators.csq import codes_of_classes
 
 
 class OrthoHashLoss(LabelLoss):
@@ -48,9 +49,7 @@ class OrthoHashLoss(LabelLoss):
         if self.scale <= 0:
             raise InputError(f"scale is {scale}; expected a number above 0")
         self.seed = seed
-        if codes is not None and codes.shape != (n_labels, n_bits):
-            raise ShapeError(f"codes have shape {tuple(codes.shape)}; expected {(n_labels, n_bits)}")
-        own = hadamard_centers(n_labels, n_bits, seed=seed) if codes is None else codes.clone()
+        own = hadamard_centers(n_labels, n_bits, seed=seed) if codes is None else codes_of_classes(codes, self)
         self.register_buffer("codes", own, persistent=False)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from research.comparators.fine_tuning import FineTuner
 from research.datasets import open_image_data
 from research.datasets.imagenet100 import is_imagenet
-from research.paper.image_runs import SMALL_SIDE, Run, RunCodes, do_run
+from research.paper.image_runs import SMALL_SIDE, Run, RunCodes, do_pulled, do_run
 from research.paper.image_tasks import TASKS, LabelledImages, Task, load_images
 
 MakeTuner = Callable[[Task], FineTuner]
@@ -80,6 +80,11 @@ class ImageBench:
         """Do a run, and return its facts and codes."""
         task, tuner = self.prepared(run.task)
         return do_run(run, task, tuner, features=lambda: self.features(run.task), progress=progress)
+
+    def do_pulled(self, run: Run, pulled: Sequence[Run]) -> list[tuple[dict[str, Any], RunCodes]]:
+        """Train once, and return facts and codes of runs that differ in the pull alone."""
+        task, tuner = self.prepared(run.task)
+        return do_pulled(run, pulled, task, tuner, features=lambda: self.features(run.task))
 
 
 def usual_side(data: Path) -> int:

@@ -15,6 +15,7 @@ from hamtarget.learn import HammingTargetLoss
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.class_codes import codes_by_likeness
 from hamtarget.learn.losses.guided import GuidedLoss
+from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHashLoss
 
@@ -29,8 +30,8 @@ class Setting:
         batch_size, group_size: see `TrainingOptions`.
         pull: how strongly codes are pulled towards those of classes after training, see `ClassPull`; 0: not at all.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
-            `proxy_weight`, `proxy_scale` (see `ProxyLoss`), `likeness` of its proxies (see `codes_by_likeness`) and
-            `guide_bits` (length of a guide, see `GuidedLoss`), too.
+            `proxy_weight` and `proxy_scale` (see `ProxyLoss`), too. Methods with codes of classes take `likeness` of
+            these codes (see `codes_by_likeness`) and `guide_bits` (length of a guide, see `GuidedLoss`).
     """
 
     learning_rate: float = 2e-3
@@ -105,13 +106,30 @@ def _proxied(
     return ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=proxies, scale=scale)
 
 
+def _by_classes(loss: Callable[..., LabelLoss]) -> Callable[[LossTask, Mapping[str, Any]], BatchLoss]:
+    """Return a function that builds a loss with fixed codes of classes, which can take what HDT has beside pairs."""
+
+    def build(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
+        own = dict(setting)
+        likeness, guide_bits = own.pop("likeness", None), own.pop("guide_bits", 0)
+
+        def of_length(n_bits: int, **settings: Any) -> LabelLoss:
+            codes = None if likeness is None else codes_by_likeness(task.class_means(), n_bits, likeness=likeness)
+            return loss(n_bits, task.n_labels, codes=codes, **settings)
+
+        code = of_length(task.n_bits, **own)
+        return GuidedLoss(code, of_length(guide_bits)) if guide_bits else code
+
+    return build
+
+
 _ALL = (
     Method("HDT", True, _hdt),
-    Method("DBR", False, lambda task, setting: DBRLoss(task.n_bits, task.n_labels, **setting)),
+    Method("DBR", False, _by_classes(DBRLoss)),
     Method("HashNet", False, lambda task, setting: HashNetLoss(task.n_bits, steps=task.steps, **setting)),
     Method("DHN", False, lambda task, setting: DHNLoss(task.n_bits, **setting)),
-    Method("CSQ", False, lambda task, setting: CSQLoss(task.n_bits, task.n_labels, **setting)),
-    Method("OrthoHash", True, lambda task, setting: OrthoHashLoss(task.n_bits, task.n_labels, **setting)),
+    Method("CSQ", False, _by_classes(CSQLoss)),
+    Method("OrthoHash", True, _by_classes(OrthoHashLoss)),
 )
 METHODS = {method.name: method for method in _ALL}
 # Signs of a linear map of the backbone's features, which is not trained.

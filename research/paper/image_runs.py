@@ -10,7 +10,7 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.class_codes import class_means
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.class_pull import ClassPull
+from hamtarget.learn.networks.head import HashHead
 from hamtarget.learn.similarity import as_similarity
 from research.comparators.fine_tuning import FineTuner
 from research.paper.image_methods import METHODS, LossTask, Setting
@@ -172,18 +173,67 @@ def do_run(
         features: returns features of the task's images from the untrained backbone, for methods that need them.
         progress: called with the steps done and all steps.
     """
-    facts = _trained(run, task, tuner, features, progress) if run.method in METHODS else _fitted(run, task, features())
-    labels = task.source.labels
-    codes = RunCodes(
-        run.n_bits,
-        facts.pop("database"),
-        facts.pop("queries"),
-        labels[task.database],
-        labels[task.queries],
-        task.trained,
+    if run.method in METHODS:
+        ((facts, codes),) = do_pulled(run, [run], task, tuner, features=features, progress=progress)
+        return facts, codes
+    start = time.perf_counter()
+    known = features()
+    encoder = (ITQ if run.method == "ITQ" else LSH)(run.n_bits, seed=run.seed).fit(known[task.train])
+    seconds = time.perf_counter() - start
+    codes = _codes_of(run, task, encoder.encode(known[task.database]), encoder.encode(known[task.queries]))
+    return {"training_seconds": seconds, **_described(run)}, codes
+
+
+def do_pulled(
+    run: Run,
+    pulled: Sequence[Run],
+    task: Task,
+    tuner: FineTuner,
+    *,
+    features: Callable[[], NDArray[np.float32]],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[tuple[dict[str, Any], RunCodes]]:
+    """Train once, and return facts and codes of each of `pulled`: runs that differ from `run` in the pull alone.
+
+    The pull changes codes when they are made, not the network. For other arguments see `do_run`.
+    """
+    method = METHODS[run.method]
+    options = training_options(run, len(task.train))
+    steps = options.steps_for(len(task.train))
+    known = LossTask(run.n_bits, task.n_labels, steps, lambda: _means_of_classes(task, features()))
+    loss = method.build(known, run.setting.loss)
+    tuned = tuner.fit(
+        task.train,
+        task.source.labels[task.train],
+        loss,
+        options,
+        normalize=method.normalize,
+        progress=None if progress is None else lambda state: progress(state.step, steps),
     )
-    facts |= {"run": run.description(), "provenance": provenance(seed=run.seed)}
-    return facts, codes
+    start = time.perf_counter()
+    logits = [tuner.logits(tuned.model, rows) for rows in (task.database, task.queries)]
+    facts = {
+        "steps": steps,
+        "training_seconds": tuned.seconds,
+        "encoding_seconds": time.perf_counter() - start,
+        "images_per_second": tuned.images_per_second,
+        "loss": loss.extra_repr(),
+    }
+    found = []
+    for one in pulled:
+        pull = _pull(loss, one, task)
+        packed = [HashHead.codes(pull(rows)).cpu().numpy() for rows in logits]
+        found.append(({**facts, **_described(one)}, _codes_of(one, task, *packed)))
+    return found
+
+
+def _described(run: Run) -> dict[str, Any]:
+    return {"run": run.description(), "provenance": provenance(seed=run.seed)}
+
+
+def _codes_of(run: Run, task: Task, database: NDArray[np.uint8], queries: NDArray[np.uint8]) -> RunCodes:
+    labels = task.source.labels
+    return RunCodes(run.n_bits, database, queries, labels[task.database], labels[task.queries], task.trained)
 
 
 def save_run(run: Run, folder: Path, facts: dict[str, Any], codes: RunCodes) -> None:
@@ -208,61 +258,15 @@ def training_options(run: Run, n_rows: int) -> TrainingOptions:
     )
 
 
-def _trained(
-    run: Run,
-    task: Task,
-    tuner: FineTuner,
-    features: Callable[[], NDArray[np.float32]],
-    progress: Callable[[int, int], None] | None,
-) -> dict[str, Any]:
-    method = METHODS[run.method]
-    options = training_options(run, len(task.train))
-    steps = options.steps_for(len(task.train))
-    known = LossTask(run.n_bits, task.n_labels, steps, lambda: _means_of_classes(task, features()))
-    loss = method.build(known, run.setting.loss)
-    tuned = tuner.fit(
-        task.train,
-        task.source.labels[task.train],
-        loss,
-        options,
-        normalize=method.normalize,
-        progress=None if progress is None else lambda state: progress(state.step, steps),
-    )
-    start = time.perf_counter()
-    network = _pulled(tuned.model, loss, run, task)
-    database, queries = tuner.codes(network, task.database), tuner.codes(network, task.queries)
-    seconds = time.perf_counter() - start
-    return {
-        "steps": steps,
-        "training_seconds": tuned.seconds,
-        "encoding_seconds": seconds,
-        "images_per_second": tuned.images_per_second,
-        "loss": loss.extra_repr(),
-        "database": database,
-        "queries": queries,
-    }
-
-
-def _fitted(run: Run, task: Task, features: NDArray[np.float32]) -> dict[str, Any]:
-    start = time.perf_counter()
-    encoder = (ITQ if run.method == "ITQ" else LSH)(run.n_bits, seed=run.seed).fit(features[task.train])
-    seconds = time.perf_counter() - start
-    return {
-        "training_seconds": seconds,
-        "database": encoder.encode(features[task.database]),
-        "queries": encoder.encode(features[task.queries]),
-    }
-
-
-def _pulled(model: nn.Module, loss: BatchLoss, run: Run, task: Task) -> nn.Module:
-    """Return the model with its codes pulled to those of classes, if that is set and only these are searched."""
+def _pull(loss: BatchLoss, run: Run, task: Task) -> nn.Module:
+    """Return what turns logits into those of the code, pulled to codes of classes if only these are searched."""
     weight = run.setting.pull if task.is_closed else 0.0
     if not weight and loss.n_bits == run.n_bits:
-        return model
+        return nn.Identity()
     if not isinstance(loss, LabelLoss):
         raise InputError(f"{run.method} has no codes of classes; expected a pull of 0, not {weight}")
     # With a weight of 0, it only leaves out the logits of a guide.
-    return ClassPull(model, loss.class_codes, n_bits=run.n_bits, weight=weight)
+    return ClassPull(nn.Identity(), loss.class_codes, n_bits=run.n_bits, weight=weight)
 
 
 def _means_of_classes(task: Task, features: NDArray[np.float32]) -> Tensor:

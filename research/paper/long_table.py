@@ -1,0 +1,228 @@
+"""Table 1, trained to the end: 24 epochs, three seeds, and HDT's additions offered to every method that can take them.
+
+    python -m research.paper.long_table --data DIR --weights FILE --settings FILE... --parts additions curve
+    python -m research.paper.long_table
+
+The first form trains what is missing, the second only scores what is there. Parts, in order of importance:
+
+- `additions`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.image_additions`.
+- `own`: every method by itself, without likeness, guide and pull, as table 1 has it after six epochs.
+- `curve`: HDT, DBR and OrthoHash with 6, 12 and 60 epochs, 32 bits: who learns faster, and is 24 enough.
+- `sizes`: 224 pixels in place of 160, 32 bits: does the order of methods stay.
+- `pairs`: HDT with pairs alone, with several radii, and with all but pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from hamtarget.errors import HamtargetError, InputError
+from hamtarget.evaluation.provenance import provenance, write_json
+from research.paper.image_bench import ImageBench, open_bench
+from research.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting, read_settings
+from research.paper.image_runs import Run, is_kept, kept_runs, save_run
+from research.paper.image_scores import quick_map, scores
+from research.paper.image_table import label
+
+EPOCHS = 24.0
+SIZE = 160
+SEEDS = 3
+ADDED = ("HDT", "DBR", "CSQ", "OrthoHash")
+CURVE = ("HDT", "DBR", "OrthoHash")
+CURVE_EPOCHS = (6.0, 12.0, 60.0)
+CURVE_BITS = 32
+LARGE_SIZE = 224
+PARTS = ("additions", "own", "curve", "sizes", "pairs")
+
+Settings = Mapping[tuple[str, int], Setting]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training, and the runs that are encoded from it; they differ in the pull alone."""
+
+    runs: tuple[Run, ...]
+
+    def is_done(self, folder: Path) -> bool:
+        """Return True if all its runs are kept."""
+        return all(is_kept(run, folder) for run in self.runs)
+
+
+def trainings(part: str, settings: Settings) -> list[Training]:
+    """Return the trainings of a part, the first seed first."""
+    if part == "additions":
+        return [
+            _added(method, n_bits, seed, settings) for seed in range(SEEDS) for n_bits in LENGTHS for method in ADDED
+        ]
+    if part == "own":
+        return [
+            _single(_run(method, n_bits, seed, _own(method, n_bits)))
+            for seed in range(SEEDS)
+            for n_bits in LENGTHS
+            for method in METHODS
+        ]
+    if part == "curve":
+        return [_added(method, CURVE_BITS, 0, settings, epochs=epochs) for epochs in CURVE_EPOCHS for method in CURVE]
+    if part == "sizes":
+        return [_added(method, CURVE_BITS, 0, settings, size=LARGE_SIZE) for method in ADDED]
+    if part == "pairs":
+        return [training for n_bits in LENGTHS for training in _ablation(n_bits, settings)]
+    raise InputError(f"part is {part!r}; expected one of {', '.join(PARTS)}")
+
+
+def _run(method: str, n_bits: int, seed: int, setting: Setting, variant: str = "") -> Run:
+    return Run(method, n_bits, "whole", setting, EPOCHS, SIZE, seed, variant)
+
+
+def _single(run: Run) -> Training:
+    return Training((run,))
+
+
+def _added(
+    method: str, n_bits: int, seed: int, settings: Settings, *, epochs: float = EPOCHS, size: int = SIZE
+) -> Training:
+    """Return a method with its additions, and the same without the pull."""
+    setting = settings[method, n_bits]
+    changes = [f"{epochs:g}epochs"] * (epochs != EPOCHS) + [f"{size}px"] * (size != SIZE)
+    runs = []
+    for name, pull in (("added", setting.pull), ("unpulled", 0.0)):
+        variant = "-".join([name, *changes])
+        run = _run(method, n_bits, seed, replace(setting, pull=pull), variant)
+        runs.append(replace(run, epochs=epochs, size=size))
+    return Training(tuple(runs))
+
+
+def _own(method: str, n_bits: int) -> Setting:
+    """Return the setting of the six-epoch table without additions; HDT keeps its proxies, spread as far as can be."""
+    setting = replace(chosen_setting(method, n_bits), pull=0.0)
+    if method == "HDT":
+        setting = replace(setting, loss={**setting.loss, "guide_bits": 0, "likeness": None})
+    return setting
+
+
+def _ablation(n_bits: int, settings: Settings) -> list[Training]:
+    """Return HDT by pairs within 2 bits, by pairs within several radii, and by all but pairs."""
+    setting = settings["HDT", n_bits]
+    # Pairs need rows of one class in a batch; proxies do not.
+    pairs = replace(setting, group_size=4, pull=0.0, loss={})
+    # The optimiser does not mind the size of a loss: with this weight the pairs count a thousandth of what they do.
+    without = replace(setting, loss={**setting.loss, "proxy_weight": 1000 * setting.loss["proxy_weight"]})
+    return [
+        _single(_run("HDT", n_bits, 0, replace(pairs, loss={"radius": 2}), "pairs-one-radius")),
+        _single(_run("HDT", n_bits, 0, pairs, "pairs")),
+        _single(_run("HDT", n_bits, 0, without, "without-pairs")),
+    ]
+
+
+def do_missing(wanted: Iterable[Training], bench: ImageBench, folder: Path, *, until: float) -> int:
+    """Do the trainings that `folder` does not hold, as long as there is time, and return how many are left."""
+    missing = [training for training in wanted if not training.is_done(folder)]
+    longest = 0.0
+    for number, training in enumerate(missing):
+        started = time.monotonic()
+        if started + longest > until:
+            return len(missing) - number
+        done = bench.do_pulled(training.runs[0], training.runs)
+        for run, (facts, codes) in zip(training.runs, done, strict=True):
+            save_run(run, folder, facts, codes)
+        longest = max(longest, done[0][0]["training_seconds"] * 1.2)
+        told = ", ".join(f"{quick_map(codes):.3f}" for _, codes in done)
+        _say(f"{training.runs[0].name}: MAP {told} (first queries), {time.monotonic() - started:.1f} s")
+    return 0
+
+
+def write_table(folder: Path, out: Path) -> dict[str, Any]:
+    """Score every run in `folder`, and write and return the records and a summary over seeds."""
+    records = []
+    for facts, codes in kept_runs(folder):
+        records.append({**facts, "scores": scores(codes)})
+        _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
+    written = {"provenance": provenance(seed=0), "summary": summary(records), "records": records}
+    write_json(out, written)
+    return written
+
+
+def summary(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return by method and length: seeds, mean and standard deviation of MAP, and means of other figures."""
+    by_cell: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for record in records:
+        by_cell.setdefault((label(dict(record)), record["run"]["n_bits"]), []).append(record["scores"])
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for (name, n_bits), cells in sorted(by_cell.items()):
+        maps = [cell["database"]["map"] for cell in cells]
+        found.setdefault(name, {})[str(n_bits)] = {
+            "seeds": len(cells),
+            "map": mean(maps),
+            "deviation": stdev(maps) if len(maps) > 1 else 0.0,
+            "map_never_trained": mean(cell["never_trained"]["map"] for cell in cells),
+            "precision": mean(cell["database"]["precision"] for cell in cells),
+            "recall": mean(cell["database"]["recall"] for cell in cells),
+        }
+    return found
+
+
+def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Return the summary as a table: MAP +- deviation, precision / recall within 2 bits, seeds."""
+    lines = []
+    for name, by_length in found.items():
+        cells = [
+            f"{length}: {cell['map']:.3f}+-{cell['deviation']:.3f} {cell['precision']:.2f}/{cell['recall']:.2f} "
+            f"[{cell['seeds']:.0f}]"
+            for length, cell in sorted(by_length.items(), key=lambda item: int(item[0]))
+        ]
+        lines.append(f"{name:<28} " + "   ".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m research.paper.long_table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, help="folder of images; without it, only what is there is scored")
+    parser.add_argument("--weights", type=Path, help="resnet50_caffe_int8.npz")
+    parser.add_argument("--settings", type=Path, nargs="*", default=[], help="files of research.trials.image_additions")
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS, help="only these")
+    parser.add_argument("--share", default="0/1", help="I/N: only every Nth training, from number I on")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no training that would end later")
+    parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
+    parser.add_argument("--runs", type=Path, default=Path("out/long_runs"), help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path("research/results/table1/long.json"), help="results")
+    given = parser.parse_args(arguments)
+    try:
+        if given.data is None:
+            sys.stdout.write(text(write_table(given.runs, given.out)["summary"]))
+            return 0
+        until = time.monotonic() + 60 * given.minutes
+        first, _, of = given.share.partition("/")
+        settings = read_settings(given.settings)
+        benches: dict[int, ImageBench] = {}
+        for part in given.parts:
+            wanted = trainings(part, settings)[int(first) :: int(of)]
+            size = LARGE_SIZE if part == "sizes" else SIZE
+            if size not in benches:
+                benches[size] = open_bench(given.data, given.weights, size=size, workers=given.workers)
+            left = do_missing(wanted, benches[size], given.runs, until=until)
+            _say(f"{part}: {left} trainings left")
+    except HamtargetError as error:
+        _say(f"error: {error}")
+        return 2
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
