@@ -3,7 +3,9 @@
     python -m research.paper.long_table --data DIR --weights FILE --settings FILE... --parts additions curve
     python -m research.paper.long_table
 
-The first form trains what is missing, the second only scores what is there. Parts, in order of importance:
+The first form trains what is missing, the second only scores what is there. `chosen` in the results is each method with
+its additions, with or without the pull: whichever was better on rows kept aside, after as many epochs where that was
+tried (`--long-trials`), else in the short trials. Parts, in order of importance:
 
 - `additions`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.image_additions`.
 - `own`: every method by itself, without likeness, guide and pull, as table 1 has it after six epochs.
@@ -15,6 +17,7 @@ The first form trains what is missing, the second only scores what is there. Par
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,6 +45,8 @@ LARGE_SIZE = 224
 PARTS = ("additions", "own", "curve", "sizes", "pairs")
 
 Settings = Mapping[tuple[str, int], Setting]
+# Figures by method and length of code.
+Summary = dict[str, dict[str, dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -138,23 +143,62 @@ def do_missing(wanted: Iterable[Training], bench: ImageBench, folder: Path, *, u
     return 0
 
 
-def write_table(folder: Path, out: Path) -> dict[str, Any]:
-    """Score every run in `folder`, and write and return the records and a summary over seeds."""
+def write_table(folder: Path, out: Path, trials: Sequence[Path] = ()) -> dict[str, Any]:
+    """Score every run in `folder`, and write and return the records and a summary over seeds.
+
+    Args:
+        folder: folder of the runs.
+        out: JSON file for the results.
+        trials: files of research.trials.image_additions, long trials last; they say whether a method is pulled.
+    """
     records = []
     for facts, codes in kept_runs(folder):
         records.append({**facts, "scores": scores(codes)})
         _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
-    written = {"provenance": provenance(seed=0), "summary": summary(records), "records": records}
+    over_seeds = summary(records)
+    written = {
+        "provenance": provenance(seed=0),
+        "chosen": chosen(over_seeds, trials),
+        "summary": over_seeds,
+        "records": records,
+    }
     write_json(out, written)
     return written
 
 
-def summary(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+def chosen(over_seeds: Summary, trials: Sequence[Path]) -> Summary:
+    """Return the cells of each method with its additions: pulled, if the last trials of it found that better."""
+    pulls: dict[tuple[str, int], float] = {}
+    is_pulled: dict[tuple[str, int], bool] = {}
+    for path in trials:
+        # Codes were made with the weight that won first.
+        pulls = {cell: setting.pull for cell, setting in read_settings([path]).items()} | pulls
+        for cell, best in _best_by_pull(path).items():
+            is_pulled[cell] = best[pulls[cell]] > best[0.0]
+    found: Summary = {}
+    for (method, n_bits), pulled in sorted(is_pulled.items()):
+        figures = over_seeds.get(f"{method}-{'added' if pulled else 'unpulled'}", {}).get(str(n_bits))
+        if figures is not None:
+            found.setdefault(method, {})[str(n_bits)] = {**figures, "pull": pulls[method, n_bits] if pulled else 0.0}
+    return found
+
+
+def _best_by_pull(path: Path) -> dict[tuple[str, int], dict[float, float]]:
+    """Return the best MAP of each method and length by the weight of the pull."""
+    found: dict[tuple[str, int], dict[float, float]] = {}
+    for trial in json.loads(path.read_text(encoding="utf-8"))["trials"]:
+        best = found.setdefault((trial["method"], trial["n_bits"]), {})
+        pull = trial["setting"]["pull"]
+        best[pull] = max(trial["map"], best.get(pull, 0.0))
+    return found
+
+
+def summary(records: Iterable[Mapping[str, Any]]) -> Summary:
     """Return by method and length: seeds, mean and standard deviation of MAP, and means of other figures."""
     by_cell: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for record in records:
         by_cell.setdefault((label(dict(record)), record["run"]["n_bits"]), []).append(record["scores"])
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: Summary = {}
     for (name, n_bits), cells in sorted(by_cell.items()):
         maps = [cell["database"]["map"] for cell in cells]
         found.setdefault(name, {})[str(n_bits)] = {
@@ -191,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of images; without it, only what is there is scored")
     parser.add_argument("--weights", type=Path, help="resnet50_caffe_int8.npz")
     parser.add_argument("--settings", type=Path, nargs="*", default=[], help="files of research.trials.image_additions")
+    parser.add_argument("--long-trials", type=Path, nargs="*", default=[], help="the same, of winners trained longer")
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS, help="only these")
     parser.add_argument("--share", default="0/1", help="I/N: only every Nth training, from number I on")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no training that would end later")
@@ -200,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.data is None:
-            sys.stdout.write(text(write_table(given.runs, given.out)["summary"]))
+            sys.stdout.write(text(write_table(given.runs, given.out, given.settings + given.long_trials)["summary"]))
             return 0
         until = time.monotonic() + 60 * given.minutes
         first, _, of = given.share.partition("/")

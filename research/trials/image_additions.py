@@ -20,7 +20,7 @@ from typing import Any
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import ImageBench, open_bench
-from research.paper.image_methods import LENGTHS, Setting, chosen_setting
+from research.paper.image_methods import LENGTHS, Setting, chosen_setting, read_settings
 from research.paper.image_runs import Run
 from research.paper.image_scores import scores
 from research.trials.image_trials import RANKED_SHARE
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True, help="file of the network's weights")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS, help="only these methods")
     parser.add_argument("--bits", nargs="*", type=int, default=list(LENGTHS), help="only these code lengths")
+    parser.add_argument("--winners", type=Path, nargs="*", help="train only the settings that won in these files")
     parser.add_argument("--epochs", type=float, default=EPOCHS, help="how often each image is seen")
     parser.add_argument("--size", type=int, default=160, help="pixels of a side that the network sees")
     parser.add_argument("--seed", type=int, default=0, help="of batches, augmentation and the head's first weights")
@@ -85,9 +86,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
     given = parser.parse_args()
     bench = open_bench(given.data, given.weights, size=given.size, workers=given.workers)
+    won = read_settings(given.winners) if given.winners else None
     records: list[dict[str, Any]] = []
     for n_bits, method in product(given.bits, given.methods):
-        for setting in candidates(method, n_bits):
+        for setting in candidates(method, n_bits) if won is None else [replace(won[method, n_bits], pull=0.0)]:
             started = time.perf_counter()
             run = Run(method, n_bits, "held_out", setting, given.epochs, given.size, given.seed)
             tried = try_setting(bench, run)

@@ -97,6 +97,25 @@ def test_trainings_are_kept_and_summed_up(bench, tmp_path):
     assert "DBR-added" in long_table.text(written["summary"])
 
 
+def test_a_method_is_pulled_where_the_longest_trials_found_that_better(tmp_path):
+    def trial(n_bits, pull, found):
+        return {"method": "DBR", "n_bits": n_bits, "setting": {"pull": pull}, "map": found}
+
+    short = [trial(16, 0.0, 0.5), trial(16, 1.0, 0.6), trial(32, 0.0, 0.5), trial(32, 1.0, 0.6), trial(32, 2.0, 0.55)]
+    longer = [trial(32, 0.0, 0.8), trial(32, 1.0, 0.7), trial(32, 2.0, 0.9)]
+    paths = [tmp_path / "short.json", tmp_path / "long.json"]
+    for path, trials in zip(paths, (short, longer), strict=True):
+        path.write_text(json.dumps({"trials": trials, "winners": image_additions.winners(trials)}))
+    summary = {
+        "DBR-added": {"16": {"map": 0.1}, "32": {"map": 0.2}},
+        "DBR-unpulled": {"16": {"map": 0.3}, "32": {"map": 0.4}},
+    }
+    # A weight that only the long trials prefer was not encoded: it does not count.
+    assert long_table.chosen(summary, paths) == {
+        "DBR": {"16": {"map": 0.1, "pull": 1.0}, "32": {"map": 0.4, "pull": 0.0}}
+    }
+
+
 def test_additions_are_tried_alike_for_every_method(bench):
     counts = {
         (method, n_bits): len(image_additions.candidates(method, n_bits))
