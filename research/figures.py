@@ -2,6 +2,7 @@
 
     python -m research.figures             # lists figures that differ from their files
     python -m research.figures --update    # writes the figures of the files into the pages
+    python -m research.figures --unmarked  # lists numbers that look measured and name no source
 
 A figure names its source in a comment that readers of the page do not see. One number in a sentence:
 
@@ -17,8 +18,21 @@ columns that hold no figures. A cell with two figures has two columns, as in `re
 
 A source is a file in `research/results`, `#`, and a JSON pointer. `rows=1000000&n_bits=64` in it is the element of a
 list that has these values. Of a list of numbers the median counts. `A / B` is the ratio of two sources, `A x 1000` a
-multiple. A figure is right if it is its source, rounded to the digits that it shows: 17,800 stands for 17,763, with
-three digits at least.
+multiple. Some files have summaries beside their content (`research.figure_summaries`): those of `neighbors` the fastest
+setting of a library, `fastest/10 of 10, .95/faiss/queries_per_second`, or of all but ours, `fastest/.../other/...`;
+`table1.json` means over seeds, `means/whole/HDT/16/database/map`.
+
+A figure is right if it is its source, rounded to the digits that it shows: 17,800 stands for 17,763, with three digits
+at least.
+
+A number looks measured if it has decimals, or if a unit of time, speed, size or share follows it; not in code or in the
+target of a link. Settings, promises and quotations look so, too. They are told apart by a comment right behind the
+number, or around a part of the page:
+
+    a request may take 30 s<!-- given -->
+    <!-- given: limits that the service sets -->
+    ...
+    <!-- /given -->
 """
 
 from __future__ import annotations
@@ -35,6 +49,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from research.figure_summaries import summaries_of
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "research" / "results"
 
@@ -44,7 +60,19 @@ _IN_TEXT = re.compile(rf"(?P<number>{_NUMBER.pattern})(?P<between>[^\d<|\n]{{0,1
 _OF_TABLE = re.compile(
     r"<!-- = (?P<source>[^\n]+)\nrow: (?P<rows>[^\n]+)\ncolumn: (?P<columns>[^\n]+)\n-->\n+(?P<table>(?:\|[^\n]*\n)+)"
 )
+_MULTIPLE = re.compile(r"(?P<what>.+) x (?P<times>[\d.e-]+)")
 _SKIPPED = "-"
+# What cannot be a figure: fenced code, parts that are given, code, numbers that are given, targets of links, comments.
+_NO_FIGURES = re.compile(
+    r"^```.*?^```|<!-- given: .*?<!-- /given -->|`[^`\n]*`|(?:(?:\d[\d,]*)?\.)?\d[\d,]*[^\d<|\n]{0,20}<!-- given -->"
+    r"|\]\([^)]*\)|<!--.*?-->",
+    re.MULTILINE | re.DOTALL,
+)
+_UNITS = (
+    r"%|x\b(?! ?\d)|times\b|points?\b|[nmu]?s\b|(?:milli|micro)?seconds?\b|minutes?\b|hours?\b|[KMG]i?B\b|bytes a row\b"
+    r"|(?:[a-zA-Z-]+ ){0,2}(?:a second\b|[a-zA-Z]+/s\b)"
+)
+_LOOKS_MEASURED = re.compile(rf"(?<![\w.,#^-])(?:(?:\d[\d,]*)?\.\d+(?![\w.]*\d)|(?:\d[\d,]*)?\d\s?(?:{_UNITS}))")
 # Zeros at the end of a whole number count as digits if there are no more than so many.
 _FEWEST_DIGITS = 3
 
@@ -83,9 +111,9 @@ def value_of(source: str) -> float:
     if " / " in source:
         above, below = source.split(" / ", 1)
         return value_of(above) / value_of(below)
-    if " x " in source:
-        what, times = source.rsplit(" x ", 1)
-        return value_of(what) * float(times)
+    multiple = _MULTIPLE.fullmatch(source)
+    if multiple is not None:
+        return value_of(multiple["what"]) * float(multiple["times"])
     file, _, pointer = source.partition("#")
     found = _content(file)
     for part in pointer.removeprefix("/").split("/"):
@@ -117,23 +145,56 @@ def written_like(shown: str, value: float) -> str:
     return text.removeprefix("0") if shown.startswith(".") and text.startswith("0.") else text
 
 
+@dataclass(frozen=True, slots=True)
+class Unmarked:
+    """A number on a page that looks measured and names no source."""
+
+    page: Path
+    line: int
+    shown: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}: {self.shown} looks measured, and names no source"
+
+
 def figures_of(page: Path) -> list[Figure]:
     """Return all figures of a page that name their source."""
     found: list[Figure] = []
-    _rewritten(page, page.read_text(), found.append)
+
+    def see(figure: Figure) -> str:
+        found.append(figure)
+        return figure.shown
+
+    _rewritten(page, page.read_text(), see)
     return found
 
 
 def updated(page: Path) -> str:
     """Return the text of a page with the figures of its sources."""
-    return _rewritten(page, page.read_text(), lambda _: None)
+    return _rewritten(page, page.read_text(), lambda figure: figure.expected)
 
 
-def _rewritten(page: Path, text: str, see: Callable[[Figure], None]) -> str:
+def unmarked_of(page: Path) -> list[Unmarked]:
+    """Return all numbers of a page that look measured and name no source."""
+    text = _rewritten(page, page.read_text(), lambda figure: "_" * len(figure.shown), _blank)
+    text = _NO_FIGURES.sub(lambda match: _blank(match.group()), text)
+    return [
+        Unmarked(page, text.count("\n", 0, match.start()) + 1, " ".join(match.group().split()))
+        for match in _LOOKS_MEASURED.finditer(text)
+    ]
+
+
+def _blank(text: str) -> str:
+    # Line ends stay, so that lines can be counted.
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _rewritten(
+    page: Path, text: str, write: Callable[[Figure], str], write_skipped: Callable[[str], str] = lambda cell: cell
+) -> str:
     def expected(shown: str, source: str, start: int) -> str:
-        figure = Figure(page, text.count("\n", 0, start) + 1, shown, source, written_like(shown, value_of(source)))
-        see(figure)
-        return figure.expected
+        line = text.count("\n", 0, start) + 1
+        return write(Figure(page, line, shown, source, written_like(shown, value_of(source))))
 
     def in_text(match: re.Match[str]) -> str:
         number = expected(match["number"], match["source"], match.start())
@@ -151,7 +212,9 @@ def _rewritten(page: Path, text: str, see: Callable[[Figure], None]) -> str:
         for line, row in zip(lines[2:], _listed(match["rows"], len(lines) - 2), strict=True):
             cells = line.strip().strip("|").split("|")
             for place, columns in enumerate(_listed(match["columns"], len(cells))):
-                if _SKIPPED not in (row, columns):
+                if _SKIPPED in (row, columns):
+                    cells[place] = write_skipped(cells[place])
+                else:
                     sources = [
                         match["source"].replace("{column}", column.strip()).replace("{row}", row)
                         for column in columns.split(";")
@@ -192,7 +255,8 @@ def _content(file: str) -> Any:
     path = RESULTS / file
     if not path.is_file():
         raise KeyError(f"there is no file {file} in research/results")
-    return json.loads(path.read_text())
+    content = json.loads(path.read_text())
+    return content | summaries if (summaries := summaries_of(file, content)) else content
 
 
 def main() -> None:
@@ -200,9 +264,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path, help="pages (default: README.md and all of docs)")
     parser.add_argument("--update", action="store_true", help="write the figures of the sources into the pages")
+    parser.add_argument("--unmarked", action="store_true", help="list numbers that look measured and name no source")
     arguments = parser.parse_args()
     wrong = 0
     for page in [path.resolve() for path in arguments.pages] or pages():
+        if arguments.unmarked:
+            for number in unmarked_of(page):
+                print(number)
+            continue
         for figure in _wrong(page):
             print(figure)
             wrong += 1

@@ -48,9 +48,9 @@ _COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "bytes a row": lambda size: f"{size['build']['bytes_a_row']:.1f}",
     "highest while built": lambda size: f"{size['build']['peak_bytes_a_row']:.0f}",
     "q/s, one thread": lambda size: f"{size['search']['queries_a_second'] / 1e6:.2f} M",
-    "while rows are added": lambda size: f"{1 / size['add']['search_ratio_beside_adds']:.2f} of that",
-    "add 1,000: median, p99, longest": lambda size: (
-        ", ".join(f"{size['add']['latency'][name]:.2g}" for name in ("median_ms", "p99_ms", "most_ms")) + " ms"
+    "search time while rows are added": lambda size: f"{size['add']['search_ratio_beside_adds']:.2f} times",
+    "add 1,000: median, p99, longest": lambda size: "{median_ms:.2f}, {p99_ms:.0f}, {most_ms:.0f} ms".format(
+        **size["add"]["latency"]
     ),
     "delete 1: median": lambda size: f"{size['delete']['median_ms']:.3f} ms",
     "open": lambda size: f"{1e3 * size['file']['open_seconds']:.1f} ms",

@@ -5,6 +5,44 @@ from pathlib import Path
 import pytest
 
 from research import figures
+from research.figure_summaries import summaries_of
+
+# Pages on which every number that looks measured names its source, or is told apart as given.
+COMPLETE = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in (
+            "binary-vectors",
+            "concepts",
+            "copies",
+            "faq",
+            "first-answer",
+            "folders",
+            "gpu",
+            "groups",
+            "index",
+            "neighbors",
+            "picture-hashes",
+            "postgresql",
+            "reliability",
+            "scale",
+            "search",
+            "search-benchmark",
+            "service",
+            "several-codes",
+            "stores-of-vectors",
+            "texts",
+            "threatexchange",
+            "training-pictures",
+            "when-not-to-use-it",
+            "moving-from/faiss",
+            "moving-from/imagehash",
+            "moving-from/pgvector",
+            "moving-from/threatexchange",
+        )
+    ),
+]
 
 
 @pytest.fixture
@@ -76,4 +114,82 @@ def test_the_documentation_shows_what_was_measured(path: Path):
 
 
 def test_the_documentation_names_sources():
-    assert sum(len(figures.figures_of(path)) for path in figures.pages()) >= 200
+    assert sum(len(figures.figures_of(path)) for path in figures.pages()) >= 900
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_every_measured_number_of_a_complete_page_names_its_source(name):
+    assert not [str(number) for number in figures.unmarked_of(figures.ROOT / name)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It finds .95 of them.",
+        "It takes 12 ms.",
+        "It is 3 times faster.",
+        "5,921 requests a second",
+        "| 45.4x |",
+        "It has 39 bytes a row.",
+    ],
+)
+def test_a_number_that_looks_measured_is_noticed(page, text):
+    page.write_text(f"A page.\n\n{text}\n")
+    (number,) = figures.unmarked_of(page)
+    assert number.line == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "64 bits, 10 of 1,000,000 rows, version 0.2.1",
+        "It takes 12 ms<!-- given -->.",
+        "<!-- given: limits -->\n\nIt takes 12 ms.\n\n<!-- /given -->",
+        "`recall=0.95` and [a page](a-1.5-b.md)",
+        "```python\nrecall = 0.95\n```",
+        "It finds .95<!-- = a.json#/sets/bits=64/share --> of them.",
+        TABLE.replace("with 2 cores", "in 2 s"),
+    ],
+)
+def test_settings_code_and_marked_figures_are_not_noticed(page, text):
+    page.write_text(text)
+    assert figures.unmarked_of(page) == []
+
+
+def test_a_part_that_is_given_ends(page):
+    page.write_text(
+        "<!-- given: limits -->\n12 ms\n<!-- /given -->\n13 ms\n<!-- given: more -->\n14 ms\n<!-- /given -->\n"
+    )
+    assert [number.shown for number in figures.unmarked_of(page)] == ["13 ms"]
+
+
+def test_summaries_have_the_fastest_setting_and_means_over_seeds():
+    def row(recall, seconds):
+        return {
+            "k": 10,
+            "setting": {},
+            "nearest_found": 1.0,
+            "recall": recall,
+            "seconds": seconds,
+            "bytes_per_row": None,
+        }
+
+    def index(library, *rows):
+        return {"library": library, "label": "", "rows": rows, "bytes_per_row": 8, "build_cpu_seconds": 1}
+
+    indexes = [
+        index("hamtarget", row(0.96, [1.0])),
+        index("faiss", row(0.94, [0.1]), row(0.95, [4.0, 2.0, 9.0]), row(0.99, [5.0])),
+    ]
+    found = summaries_of("neighbors/a.json", {"setting": {"n_queries": 100}, "indexes": indexes})["fastest"]
+    assert found["10 of 10, .95"]["faiss"]["queries_per_second"] == 25
+    assert found["10 of 10, .95"]["other"]["queries_per_second"] == 25
+    assert found["10 of 10, .95"]["hamtarget"]["queries_per_second"] == 100
+    assert set(found["10 of 10, .99"]) == {"faiss", "other"}
+
+    def record(seed, value):
+        run = {"task": "whole", "method": "HDT", "variant": "", "n_bits": 16, "seed": seed}
+        return {"run": run, "scores": {"database": {"map": value}}}
+
+    means = summaries_of("table1/table1.json", {"records": [record(0, 0.5), record(1, 0.7)]})["means"]
+    assert means["whole"]["HDT"]["16"]["database"]["map"] == pytest.approx(0.6)
