@@ -1,5 +1,6 @@
 """Figures in the documentation are those of the result files."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,15 @@ def test_summaries_have_the_fastest_setting_and_means_over_seeds():
 
     means = summaries_of("table1/table1.json", {"records": [record(0, 0.5), record(1, 0.7)]})["means"]
     assert means["whole"]["HDT"]["16"]["database"]["map"] == pytest.approx(0.6)
+
+
+def test_every_table_of_the_log_names_a_file_or_a_commit():
+    log = (figures.ROOT / "docs" / "experiments.md").read_text()
+    sections = re.split(r"^## ", log, flags=re.MULTILINE)
+    without = [
+        section.partition("\n")[0]
+        for section in sections
+        if re.search(r"^\|[-: |]+\|$", section, flags=re.MULTILINE)
+        and not re.search(r"\w\.json\b|results/\w+|\bcommit `?[0-9a-f]{7}\b", section)
+    ]
+    assert without == []
