@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-arm test-spark sanitize coverage docs tutorials wheels test-wheel sbom \
+.PHONY: help demo clean check test test-quick test-native test-arm test-spark spark sanitize sanitize-quick coverage docs tutorials wheels test-wheel sbom \
         soak soak-search soak-operations soak-kills soak-power soak-service \
         bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
@@ -30,8 +30,10 @@ help:
 	@echo "    make soak-power        a loss of power in 10,000 states of a store (10 minutes)"
 	@echo "    make soak-service      mixed load on a service: memory flat within 1%, no 5xx (an hour)"
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
+	@echo "  make sanitize-quick  a part of it: fewer forged files and random indexes, no threads (2 minutes)"
 	@echo "  make test-arm        the native core for arm64, by a cross compiler and an emulator (10 minutes)"
-	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java"
+	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java;"
+	@echo "                       after \`make spark\`, which only installs it, make test has them, too"
 	@echo ""
 	@echo "Release"
 	@echo "  make docs            the site, into build/site; warnings and broken links are errors"
@@ -137,6 +139,20 @@ sanitize:
 	$(call native-tests,sanitize-address,-DHAMTARGET_SANITIZE=address)
 	$(call native-tests,sanitize-thread,-DHAMTARGET_SANITIZE=thread)
 
+# What a change of the core breaks first, in the build folder of the whole: few random lives of an index, few forged files.
+QUICK_TESTS := test_snapshot test_neighbors fuzz_index fuzz_snapshot
+sanitize-quick: export ASAN_OPTIONS := detect_leaks=1:max_allocation_size_mb=2048:detect_stack_use_after_return=1
+sanitize-quick: export FUZZ_CASES ?= 100
+sanitize-quick:
+	@mkdir -p build
+	@$(CMAKE) -S . -B build/sanitize-address -DHAMTARGET_NATIVE_TESTS=ON -DHAMTARGET_SANITIZE=address > build/sanitize-quick.log \
+	    || { cat build/sanitize-quick.log; exit 1; }
+	@$(CMAKE) --build build/sanitize-address --parallel 2 --target test_index $(QUICK_TESTS) >> build/sanitize-quick.log 2>&1 \
+	    || { cat build/sanitize-quick.log; exit 1; }
+	@build/sanitize-address/native/tests/test_index 3
+	@$(CTEST) --test-dir build/sanitize-address --output-on-failure --parallel 2 \
+	    --tests-regex '^($(subst $(eval) ,|,$(QUICK_TESTS)))$$'
+
 bench: $(VENV)/.installed
 	@$(BIN)/python -m research.benchmarks.loss_speed
 	@$(BIN)/python -m research.benchmarks.step_speed
@@ -179,6 +195,8 @@ bench-postgres: $(VENV)/.installed
 $(VENV)/.spark: $(VENV)/.installed
 	@$(PIP) --no-build-isolation --editable ".[spark]" duckdb
 	@touch $@
+
+spark: $(VENV)/.spark
 
 test-spark: $(VENV)/.spark
 	@$(BIN)/python -m pytest tests/spark
