@@ -58,7 +58,7 @@ class ArchivedRun:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What was trained, and when: by this, a record of the table is found."""
+        """Settings and date, by which the record of the run in the table is found."""
         told = json.loads(self.facts)
         return {"run": told["run"], "date": told["provenance"]["date"]}
 
