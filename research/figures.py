@@ -62,10 +62,16 @@ _OF_TABLE = re.compile(
 )
 _MULTIPLE = re.compile(r"(?P<what>.+) x (?P<times>[\d.e-]+)")
 _SKIPPED = "-"
-# What cannot be a figure: fenced code, parts that are given, code, numbers that are given, targets of links, comments.
+# What cannot be a figure.
 _NO_FIGURES = re.compile(
-    r"^```.*?^```|<!-- given: .*?<!-- /given -->|`[^`\n]*`|(?:(?:\d[\d,]*)?\.)?\d[\d,]*[^\d<|\n]{0,20}<!-- given -->"
-    r"|\]\([^)]*\)|<!--.*?-->",
+    "|".join(
+        (
+            r"^```.*?^```|^ {4}[^\n]*|`[^`\n]*`",  # code
+            r"<!-- given: .*?<!-- /given -->",
+            r"(?:(?:\d[\d,]*)?\.)?\d[\d,]*[^\d<|\n]{0,20}<!-- given -->",
+            r"\]\([^)]*\)|<!--.*?-->",  # targets of links, comments
+        )
+    ),
     re.MULTILINE | re.DOTALL,
 )
 _UNITS = (
