@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from research.benchmarks.neighbors_results import TARGETS, fastest, points_of
@@ -27,7 +27,7 @@ def summaries_of(file: str, content: Any) -> dict[str, Any]:
     if path.parent.name == "neighbors":
         return {"fastest": _fastest(content)}
     if path.name == "table1.json":
-        return {"means": _means(content)}
+        return {"means": _by_cell(content, mean), "deviations": _by_cell(content, stdev, least=2)}
     return {}
 
 
@@ -45,12 +45,15 @@ def _fastest(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _means(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return means over seeds by task, method, bits, part of the database and figure."""
+def _by_cell(
+    result: Mapping[str, Any], summarised: Callable[[Sequence[float]], float], *, least: int = 1
+) -> dict[str, Any]:
+    """Return a summary over seeds by task, method, bits, part of the database and figure; of `least` seeds or more."""
     found: dict[str, Any] = {}
     for (*outer, figure), values in summary(result["records"]).items():
-        place = found
-        for key in outer:
-            place = place.setdefault(str(key), {})
-        place[str(figure)] = mean(values)
+        if len(values) >= least:
+            place = found
+            for key in outer:
+                place = place.setdefault(str(key), {})
+            place[str(figure)] = summarised(values)
     return found

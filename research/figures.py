@@ -20,7 +20,7 @@ A source is a file in `research/results`, `#`, and a JSON pointer. `rows=1000000
 list that has these values. Of a list of numbers the median counts. `A / B` is the ratio of two sources, `A x 1000` a
 multiple. Some files have summaries beside their content (`research.figure_summaries`): those of `neighbors` the fastest
 setting of a library, `fastest/10 of 10, .95/faiss/queries_per_second`, or of all but ours, `fastest/.../other/...`;
-`table1.json` means over seeds, `means/whole/HDT/16/database/map`.
+`table1.json` means and standard deviations over seeds, `means/whole/HDT/16/database/map` and `deviations/...`.
 
 A figure is right if it is its source, rounded to the digits that it shows: 17,800 stands for 17,763, with three digits
 at least.

@@ -200,8 +200,10 @@ def test_summaries_have_the_fastest_setting_and_means_over_seeds():
         run = {"task": "whole", "method": "HDT", "variant": "", "n_bits": 16, "seed": seed}
         return {"run": run, "scores": {"database": {"map": value}}}
 
-    means = summaries_of("table1/table1.json", {"records": [record(0, 0.5), record(1, 0.7)]})["means"]
-    assert means["whole"]["HDT"]["16"]["database"]["map"] == pytest.approx(0.6)
+    two = summaries_of("table1/table1.json", {"records": [record(0, 0.5), record(1, 0.7)]})
+    assert two["means"]["whole"]["HDT"]["16"]["database"]["map"] == pytest.approx(0.6)
+    assert two["deviations"]["whole"]["HDT"]["16"]["database"]["map"] == pytest.approx(0.02**0.5)
+    assert summaries_of("table1/table1.json", {"records": [record(0, 0.5)]})["deviations"] == {}
 
 
 def test_every_table_of_the_log_names_a_file_or_a_commit():
