@@ -17,7 +17,8 @@ columns that hold no figures. A cell with two figures has two columns, as in `re
     -->
 
 A source is a file in `research/results`, `#`, and a JSON pointer. `rows=1000000&n_bits=64` in it is the element of a
-list that has these values. Of a list of numbers the median counts. `A / B` is the ratio of two sources, `A x 1000` a
+list that has these values, `mean rows=1000000` the mean over all that have them, as over seeds, and `median rows=...`
+their median. Of a list of numbers the median counts. `A / B` is the ratio of two sources, `A x 1000` a
 multiple. Some files have summaries beside their content (`research.figure_summaries`): those of `neighbors` the fastest
 setting of a library, `fastest/10 of 10, .95/faiss/queries_per_second`, or of all but ours, `fastest/.../other/...`;
 `table1.json` means and standard deviations over seeds, `means/whole/HDT/16/database/map` and `deviations/...`.
@@ -61,6 +62,8 @@ _OF_TABLE = re.compile(
     r"<!-- = (?P<source>[^\n]+)\nrow: (?P<rows>[^\n]+)\ncolumn: (?P<columns>[^\n]+)\n-->\n+(?P<table>(?:\|[^\n]*\n)+)"
 )
 _MULTIPLE = re.compile(r"(?P<what>.+) x (?P<times>[\d.e-]+)")
+_SEVERAL = re.compile(r"(?P<summary>mean|median) (?P<which>.+=.*)")
+_SUMMARIES = {"mean": statistics.mean, "median": statistics.median}
 _SKIPPED = "-"
 # What cannot be a figure.
 _NO_FIGURES = re.compile(
@@ -121,10 +124,19 @@ def value_of(source: str) -> float:
     if multiple is not None:
         return value_of(multiple["what"]) * float(multiple["times"])
     file, _, pointer = source.partition("#")
-    found = _content(file)
-    for part in pointer.removeprefix("/").split("/"):
+    return _number_at(_content(file), pointer.removeprefix("/").split("/"), source)
+
+
+def _number_at(found: Any, pointer: list[str], source: str) -> float:
+    for place, part in enumerate(pointer):
         key = part.replace("~1", "/").replace("~0", "~")
+        several = _SEVERAL.fullmatch(key)
         try:
+            if several is not None and isinstance(found, list):
+                numbers = [
+                    _number_at(each, pointer[place + 1 :], source) for each in _matching(found, several["which"])
+                ]
+                return float(_SUMMARIES[several["summary"]](numbers))
             found = _element(found, key)
         except (KeyError, IndexError, ValueError, TypeError):
             has = sorted(found) if isinstance(found, dict) else type(found).__name__
@@ -244,9 +256,13 @@ def _element(found: Any, key: str) -> Any:
         return found[key]
     if "=" not in key:
         return found[int(key)]
-    wanted = [condition.split("=", 1) for condition in key.split("&")]
-    (only,) = (each for each in found if all(str(each[name]) == value for name, value in wanted))
+    (only,) = _matching(found, key)
     return only
+
+
+def _matching(found: list[Any], conditions: str) -> list[Any]:
+    wanted = [condition.split("=", 1) for condition in conditions.split("&")]
+    return [each for each in found if all(str(each[name]) == value for name, value in wanted)]
 
 
 def _listed(text: str, count: int) -> list[str]:

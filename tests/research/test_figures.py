@@ -58,7 +58,8 @@ COMPLETE = [
 def page(tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(
         '{"speed": {"this, 1": {"q": 1234.5, "p": [3, 1, 2]}, "other": {"q": 617.25, "p": [0.5]}},'
-        ' "sets": [{"bits": 64, "share": 0.951}, {"bits": 256, "share": 0.5}]}'
+        ' "sets": [{"bits": 64, "share": 0.951}, {"bits": 256, "share": 0.5}],'
+        ' "runs": [{"bits": 8, "of": {"map": 0.1}}, {"bits": 8, "of": {"map": 0.2}}, {"bits": 8, "of": {"map": 0.9}}]}'
     )
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
     monkeypatch.setattr(figures, "ROOT", tmp_path)
@@ -95,6 +96,8 @@ def test_a_table_is_compared_and_updated(page):
         ("It finds 94%<!-- = a.json#/sets/bits=64/share x 100 --> of them.", "95%"),
         ("It is 3.0 times<!-- = a.json#/speed/this, 1/q / a.json#/speed/other/q --> faster.", "2.0 times"),
         ("About 1 ms<!-- = a.json#/speed/this, 1/p -->, the median.", "2 ms"),
+        ("MAP is .30<!-- = a.json#/runs/mean bits=8/of/map -->, the mean over seeds.", ".40"),
+        ("MAP is .30<!-- = a.json#/runs/median bits=8/of/map -->, the median over seeds.", ".20"),
     ],
 )
 def test_a_number_in_a_sentence_is_compared_and_updated(page, text, expected):
@@ -104,7 +107,10 @@ def test_a_number_in_a_sentence_is_compared_and_updated(page, text, expected):
     assert expected + "<!--" in figures.updated(page)
 
 
-@pytest.mark.parametrize("source", ["b.json#/a", "a.json#/speed/none/q", "a.json#/sets/bits=65/share", "a.json#/sets"])
+@pytest.mark.parametrize(
+    "source",
+    ["b.json#/a", "a.json#/speed/none/q", "a.json#/sets/bits=65/share", "a.json#/sets", "a.json#/runs/mean bits=9/of"],
+)
 def test_a_source_that_is_not_there_is_an_error(page, source):
     page.write_text(f"1<!-- = {source} -->")
     with pytest.raises((KeyError, TypeError)):
