@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hamtarget.search import FlatIndex, Limits, MultiIndex, NeighborIndex
     from hamtarget.store import Store
 
-__version__ = "0.2.0"
+__version__ = "0.1.0"
 
 __all__ = [
     "Encoder",
