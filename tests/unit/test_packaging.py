@@ -118,3 +118,23 @@ def test_every_version_is_the_same():
 
 def test_the_wheel_holds_the_package_only():
     assert PROJECT["tool"]["scikit-build"]["wheel"]["packages"] == ["src/hamtarget"]
+
+
+def test_everything_that_was_trained_or_taken_has_its_source_in_the_notice():
+    data = {".npz", ".onnx", ".safetensors"}
+    models = "packages/models"
+    for notice, folder in (("NOTICE", "src/hamtarget"), ("NOTICE", models), (f"{models}/NOTICE", models)):
+        text = (REPOSITORY / notice).read_text("utf-8")
+        shipped = [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in data]
+        assert len(shipped) > 1
+        for path in shipped:
+            name = path.parent.name if path.stem == "model" else path.name
+            assert name in text, f"{path} is not in {notice}"
+
+
+def test_licences_of_what_is_compiled_in_are_in_the_notice():
+    text = (REPOSITORY / "NOTICE").read_text("utf-8")
+    assert "nanobind" in PROJECT["build-system"]["requires"][1]
+    for words in ("Wenzel Jakob", "Redistributions in binary form must reproduce", "Goetghebuer-Planchon"):
+        assert words in text
+    assert PROJECT["project"]["license"] == "Apache-2.0 AND BSD-3-Clause AND MIT"
