@@ -8,9 +8,10 @@ NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -prin
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
 CTEST  := $(firstword $(wildcard $(BIN)/ctest) ctest)
 
-.PHONY: help demo clean check test test-quick test-native test-arm test-spark spark sanitize sanitize-quick coverage docs tutorials wheels test-wheel sbom hashes \
-        soak soak-search soak-operations soak-kills soak-power soak-service \
-        bench bench-search bench-neighbors bench-store bench-service bench-service-against bench-postgres bench-spark figure2
+.PHONY: help demo clean check test test-quick test-native test-arm test-spark spark sanitize sanitize-quick \
+        coverage docs tutorials wheels test-wheel sbom hashes test-portable soak soak-search soak-operations \
+        soak-kills soak-power soak-service bench bench-search bench-neighbors bench-store bench-service \
+        bench-service-against bench-postgres bench-spark figure2
 
 help:
 	@echo "See it work"
@@ -31,6 +32,7 @@ help:
 	@echo "    make soak-service      mixed load on a service: memory flat within 1%, no 5xx (an hour)"
 	@echo "  make sanitize        the native core and forged files under the compiler's sanitizers (4 minutes)"
 	@echo "  make sanitize-quick  a part of it: fewer forged files and random indexes, no threads (2 minutes)"
+	@echo "  make test-portable   the native core without AVX, and searches by it from Python (5 minutes)"
 	@echo "  make test-arm        the native core for arm64, by a cross compiler and an emulator (10 minutes)"
 	@echo "  make test-spark      the joins in Spark; installs PySpark (half a gigabyte) and needs Java;"
 	@echo "                       after \`make spark\`, which only installs it, make test has them, too"
@@ -123,6 +125,21 @@ endef
 test-native:
 	@mkdir -p build
 	$(call native-tests,native-tests)
+
+# The core as a CPU without AVX runs it. The second part installs it into an environment that takes all else from .venv, whose
+# own hamtarget is passed over: a path does not read the .pth file that an editable installation is.
+PORTABLE := build/portable
+test-portable: $(VENV)/.installed
+	@mkdir -p build
+	$(call native-tests,portable-tests,-DHAMTARGET_PORTABLE=ON)
+	@rm -rf $(PORTABLE) && $(BIN)/python -m venv --without-pip $(PORTABLE)
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$($(PORTABLE)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/others.pth"
+	@$(PORTABLE)/bin/python -m pip --quiet --disable-pip-version-check install --ignore-installed --no-deps --no-build-isolation \
+	    --config-settings build-dir=build/portable-module --config-settings cmake.define.HAMTARGET_PORTABLE=ON .
+	@$(PORTABLE)/bin/python -c "import sys; from hamtarget import _native; sys.exit(_native.kernels() != ['portable'])"
+	@$(PORTABLE)/bin/python -m pytest -n 2 -m "not slow and not postgres" tests/unit/search tests/unit/store tests/golden \
+	    tests/property/test_multi_naive.py tests/property/test_probing_naive.py
 
 # The unit tests of the core for another processor, by an emulator. On Debian: apt install g++-aarch64-linux-gnu qemu-user
 test-arm:

@@ -16,7 +16,7 @@ extern const NeighborKernel kPortableNeighbors, kAvx2Neighbors, kVbmiNeighbors;
 
 namespace {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HAMTARGET_PORTABLE)
 
 // Each of these names every flag that the source file is compiled with.
 bool has_popcnt() { return __builtin_cpu_supports("popcnt"); }
@@ -44,11 +44,11 @@ bool has_vnni_vbmi() { return has_vnni() && __builtin_cpu_supports("avx512vbmi")
 std::span<const CodeKernel* const> supported_kernels() {
     static const std::vector<const CodeKernel*> supported = [] {
         std::vector<const CodeKernel*> found;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HAMTARGET_PORTABLE)
         if (has_avx512_popcnt()) found.push_back(&kAvx512Codes);
         if (has_avx2()) found.push_back(&kAvx2Codes);
         if (has_popcnt()) found.push_back(&kPopcntCodes);
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(HAMTARGET_PORTABLE)
         found.push_back(&kNeonCodes);
 #endif
         found.push_back(&kPortableCodes);
@@ -68,7 +68,7 @@ const CodeKernel& kernel_named(std::string_view name) {
 std::span<const EmbeddingKernel* const> supported_embedding_kernels() {
     static const std::vector<const EmbeddingKernel*> supported = [] {
         std::vector<const EmbeddingKernel*> found;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HAMTARGET_PORTABLE)
         if (has_vnni()) found.push_back(&kVnniEmbeddings);
         if (has_avx512()) found.push_back(&kAvx512Embeddings);
         if (has_avx2()) found.push_back(&kAvx2Embeddings);
@@ -82,7 +82,7 @@ std::span<const EmbeddingKernel* const> supported_embedding_kernels() {
 std::span<const NeighborKernel* const> supported_neighbor_kernels() {
     static const std::vector<const NeighborKernel*> supported = [] {
         std::vector<const NeighborKernel*> found;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HAMTARGET_PORTABLE)
         if (has_vnni_vbmi()) found.push_back(&kVbmiNeighbors);
         if (has_avx2()) found.push_back(&kAvx2Neighbors);
 #endif
