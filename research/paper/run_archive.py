@@ -1,9 +1,9 @@
-"""The runs of table 1 in one file, from which anybody can compute its figures again: no images, no training.
+"""The runs of a table of images in one file, from which anybody can compute its figures again: no images, no training.
 
     results=research/results/table1
-    python -m research.paper.run_archive pack $results/runs $results/runs.tar.xz
-    python -m research.paper.run_archive rescore $results/runs.tar.xz --table $results/table1.json
-    python -m research.paper.run_archive unpack $results/runs.tar.xz FOLDER    # as `table1` keeps them
+    python -m research.paper.run_archive pack out/long_runs $results/long_runs.tar.xz
+    python -m research.paper.run_archive rescore $results/long_runs.tar.xz --table $results/long.json
+    python -m research.paper.run_archive unpack $results/long_runs.tar.xz FOLDER    # as `long_table` keeps them
 
 `rescore` computes every figure of every run and compares it with the table. The exit status is 1 if one differs or a
 run is missing. The file is an artefact (`research.artefact`): its manifest has the SHA-256 of each part.
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unpacking.add_argument("folder", type=Path)
     rescoring = verbs.add_parser("rescore", help="compute the figures of every run and compare them with the table")
     rescoring.add_argument("file", type=Path)
-    rescoring.add_argument("--table", type=Path, default=Path("research/results/table1/table1.json"))
+    rescoring.add_argument("--table", type=Path, default=Path("research/results/table1/long.json"))
     rescoring.add_argument("--only", nargs="*", metavar="NAME", help="only these runs")
     given = parser.parse_args(arguments)
     try:
