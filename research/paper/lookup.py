@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.datasets import VectorSet
-from hamtarget.encoders.linear import LinearEncoder
-from hamtarget.encoders.protocol import Encoder
 from hamtarget.search import BatchHits, Embeddings, MultiIndex
 from hamtarget.search.results import Costs
 from research.threads import one_thread
@@ -21,7 +20,20 @@ K = 100
 _QUERIES = 500
 
 
-def exact_lookup(encoder: Encoder | LinearEncoder, vectors: VectorSet, radius: int) -> dict[str, float]:
+class GivesLogits(Protocol):
+    """What a look-up asks of an encoder."""
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of a code."""
+        ...
+
+    def logits(self, inputs: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Return the real values before the sign, (rows, n_bits)."""
+        ...
+
+
+def exact_lookup(encoder: GivesLogits, vectors: VectorSet, radius: int) -> dict[str, float]:
     """Return means over the queries of one exact look-up within `radius`, ranked by the angle of the logits.
 
     Returns:
