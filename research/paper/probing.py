@@ -72,6 +72,32 @@ def nearest_read(
     return {read: float((places < read).mean()) for read in reads}
 
 
+def index_read(
+    encoder: Encoder | LinearEncoder, vectors: VectorSet, *, substrings: int, reads: Sequence[int]
+) -> dict[int, float]:
+    """Return the same as `nearest_read` by the index's own order and count.
+
+    The index numbers its buckets by fewer bits than a long substring has, and a row that two tables lead to counts
+    twice. All queries are probed; nothing is left out by distance.
+
+    Args:
+        encoder: returns codes of the base and logits of the queries.
+        vectors: the set.
+        substrings: number of tables.
+        reads: budgets, in rows.
+    """
+    index = MultiIndex(encoder.n_bits, substrings - 1)
+    index.add(np.arange(len(vectors.base)), encoder.encode(np.asarray(vectors.base)))
+    queries, truth = encoder.logits(np.asarray(vectors.queries)), vectors.neighbors[:, 0]
+    widest = encoder.n_bits - 1
+    found = dict.fromkeys(reads, 0)
+    for start in range(0, len(queries), _QUERIES):
+        block = slice(start, start + _QUERIES)
+        for read in reads:
+            found[read] += nearest_found(index.probe_batch(queries[block], read, radius=widest), truth[block])
+    return {read: count / len(queries) for read, count in found.items()}
+
+
 def _whole_numbers(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale and round each row so that its sums are exact in float32: equal substrings then have equal costs."""
     largest = np.maximum(np.abs(logits).sum(axis=1, keepdims=True), np.float32(1e-30))

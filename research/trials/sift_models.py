@@ -31,7 +31,7 @@ from research.paper.vector_models import (
 
 
 def models_of(seeds: int, steps: int) -> list[VectorModel]:
-    """Return every model: look-up with the first seed, probing with all."""
+    """Return every model: look-up with the first seed, probing and fast probing with all."""
     training = Training(steps=steps)
     look_up = [
         *((n_bits, radius, weight, way) for way in WAYS for n_bits, radius in LENGTHS for weight in LAMBDAS),
@@ -39,7 +39,7 @@ def models_of(seeds: int, steps: int) -> list[VectorModel]:
     ]
     return [
         *(lookup_model(*which, training) for which in look_up),
-        fast_model(training),
+        *(fast_model(Training(steps=steps, seed=seed)) for seed in range(seeds)),
         *(probing_model(FINE, Training(steps=steps, seed=seed)) for seed in range(seeds)),
     ]
 
@@ -54,10 +54,13 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of trained models")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=4000, help="batches to train on")
+    parser.add_argument("--only", default="", metavar="PART", help="train only models with this in their name")
     arguments = parser.parse_args()
     learn = np.asarray(open_vectors(arguments.learn))
     vectors = VectorSet(learn, learn[:0], learn[:0], np.empty((0, 1), dtype=np.int64), arguments.set)
     for model in models_of(arguments.seeds, arguments.steps):
+        if arguments.only not in model.name:
+            continue
         trained = model.trained(vectors, arguments.models)
         print(f"{model.name}: {trained.seconds:.1f} s", flush=True)
 

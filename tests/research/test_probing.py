@@ -4,7 +4,8 @@ import pytest
 from hamtarget.codes import substring_bounds
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.encoders import LSH
-from research.paper.probing import ProbedIndex, nearest_read
+from hamtarget.search import MultiIndex
+from research.paper.probing import ProbedIndex, index_read, nearest_read
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,20 @@ def test_nearest_read_equals_its_definition(vectors, encoder):
     for read, share in nearest_read(encoder, vectors, substrings=2, reads=(10, 100, 1000)).items():
         # One query may lie on the edge, by the rounding of a sum.
         assert share == pytest.approx(np.mean(np.array(places) < read), abs=1.5 / len(queries))
+
+
+def test_index_read_counts_what_one_query_after_the_other_finds(vectors, encoder):
+    index = MultiIndex(32, 1)
+    index.add(np.arange(len(vectors.base)), encoder.encode(vectors.base))
+    shares = index_read(encoder, vectors, substrings=2, reads=(10, 100, 8000))
+    for read, share in shares.items():
+        found = [
+            truth in {hit.id for hit in index.probe(logits, read, radius=31)}
+            for logits, truth in zip(encoder.logits(vectors.queries), vectors.neighbors[:, 0], strict=True)
+        ]
+        assert share == np.mean(found)
+    # Two tables of 4,000 rows: whatever the order, everything has been read.
+    assert 0 < shares[10] < shares[100] < shares[8000] == 1
 
 
 @pytest.mark.parametrize("ranking", ["vectors", "logits"])
