@@ -234,7 +234,7 @@ def train_together(
     neighbors: Tensor,
     options: TrainingOptions,
     *,
-    progress: Callable[[int], None] | None = None,
+    cuda_graph: bool = True,
 ) -> TrainedModels:
     """Train a model of each setting, on the device of `inputs`.
 
@@ -243,7 +243,7 @@ def train_together(
         inputs: vectors to learn from, (rows, columns).
         neighbors: similar rows of each row, (rows, k).
         options: steps, batch and group size, rate, decay, clipping and seed; the rest is not looked at.
-        progress: called every 500 steps with the number of steps done.
+        cuda_graph: replay a step as one CUDA graph, on a GPU.
     """
     device = inputs.device
     steps = options.steps_for(len(inputs))
@@ -267,7 +267,7 @@ def train_together(
         optimizer.step()
         return losses.detach()
 
-    step_of = _Replayed(run) if device.type == "cuda" else None
+    step_of = _Replayed(run) if device.type == "cuda" and cuda_graph else None
     start = time.perf_counter()
     losses = torch.empty(0)
     for step in range(steps):
@@ -278,8 +278,6 @@ def train_together(
             else:
                 group["lr"] = rate
         losses = (step_of or run)(sampler.batch(step))
-        if progress is not None and (step + 1) % 500 == 0:
-            progress(step + 1)
     # Also waits for the device.
     last = losses.tolist()
     seconds = time.perf_counter() - start

@@ -77,7 +77,14 @@ def groups() -> list[Group]:
 
 
 def train_all(
-    data: FrontierData, out: Path, *, minutes: float, steps: int | None, batch_size: int, most: int | None
+    data: FrontierData,
+    out: Path,
+    *,
+    minutes: float,
+    steps: int | None = None,
+    batch_size: int = 1024,
+    most: int | None = None,
+    cuda_graph: bool = True,
 ) -> None:
     """Train the groups that are not in `out` yet; begin none that would not end in time.
 
@@ -88,6 +95,7 @@ def train_all(
         steps: steps of every group, to try the script; None: those of the group.
         batch_size: vectors in a batch.
         most: models of a group, to try the script; None: all.
+        cuda_graph: see `train_together`.
     """
     began = time.perf_counter()
     told = _told(out)
@@ -103,7 +111,7 @@ def train_all(
             print(f"{group.steps} steps of seed {group.seed} would take {expected:.0f} s more: left out", flush=True)
             continue
         options = TrainingOptions(steps=group.steps, batch_size=batch_size, group_size=4, seed=group.seed)
-        trained = train_together(group.settings, data.learn, neighbors, options)
+        trained = train_together(group.settings, data.learn, neighbors, options, cuda_graph=cuda_graph)
         pace = trained.seconds / group.steps / len(group.settings)
         records = score_models(trained.models, group.settings, data)
         for record, loss in zip(records, trained.losses, strict=True):
@@ -212,6 +220,7 @@ def main() -> None:
     training.add_argument("--steps", type=int, default=None, help="steps of every model, to try the script")
     training.add_argument("--batch-size", type=int, default=1024, help="vectors in a batch (default: %(default)s)")
     training.add_argument("--most", type=int, default=None, help="models of a group, to try the script")
+    training.add_argument("--no-graph", action="store_true", help="run steps one by one, not as a CUDA graph")
     score = verbs.add_parser("score", help="check by the whole base, sum up, plot")
     score.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder that train wrote")
     score.add_argument("--data", type=Path, default=None, metavar="DIR", help="folder of the data; none: no check")
@@ -231,6 +240,7 @@ def main() -> None:
             steps=arguments.steps,
             batch_size=arguments.batch_size,
             most=arguments.most,
+            cuda_graph=not arguments.no_graph,
         )
     else:
         from research.trials.frontier_report import write_report
