@@ -21,7 +21,7 @@ _QUERIES = 500
 
 
 class GivesLogits(Protocol):
-    """What a look-up asks of an encoder."""
+    """An encoder, as far as a look-up needs it."""
 
     @property
     def n_bits(self) -> int:

@@ -328,7 +328,7 @@ def _optimizer(models: StackedModels, options: TrainingOptions, device: torch.de
 
 
 def _clip(models: StackedModels, longest: float | None) -> None:
-    """Clip the gradient of each model by its own length, as `clip_grad_norm_` does for one."""
+    """Cut the gradient of each model to its own length limit, as `clip_grad_norm_` does for one."""
     if longest is None:
         return
     gradients = [parameter.grad for parameter in models.parameters() if parameter.grad is not None]
