@@ -51,14 +51,15 @@ _SCORES = (
     "bit_correlation",
     "independent_bits",
 )
+# The recall of each way to rank: by the stored vectors, a neighbour within the radius is always among the first.
+_RANKINGS = {"logits": "recall_at_100", "vectors": "nearest_within"}
 # Models to check, by (steps, name).
 _CHECKED = [
-    (SHORT, "angle, per_kind, lambda 100"),
     (SHORT, "soft_bits, per_kind, lambda 100"),
-    (LONG, "angle, per_kind, lambda 1000"),
-    (LONG, "soft_bits, per_kind, lambda 10"),
-    (SHORT, "angle, per_kind, lambda 10000"),
+    (SHORT, "angle, per_kind, lambda 3000"),
     (SHORT, "soft_bits, per_kind, lambda 10"),
+    (LONG, "angle, per_kind, lambda 3000"),
+    (LONG, "soft_bits, per_kind, lambda 10"),
 ]
 # Curves of the picture: colour and line.
 _LOOKS = {
@@ -97,8 +98,11 @@ def write_report(models: Path, data: Path | None, out: Path, *, minutes: float) 
                 "the paper": {f"lambda {weight:g}": recall for weight, (recall, _) in PAPER.items()},
                 "comparisons": {f"lambda {weight:g}": comparisons for weight, (_, comparisons) in PAPER.items()},
                 **{
-                    name: {f"lambda {weight:g}": recall_at(points, PAPER[weight][1]) for weight in LAMBDAS}
+                    f"{name}, ranked by {ranking}": {
+                        f"lambda {weight:g}": recall_at(points, PAPER[weight][1], score) for weight in LAMBDAS
+                    }
                     for name, points in curves.items()
+                    for ranking, score in _RANKINGS.items()
                 },
             },
             "checks": checks,
@@ -148,7 +152,7 @@ def curves_of(runs: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
     return curves
 
 
-def recall_at(points: Sequence[dict[str, Any]], comparisons: float) -> float | None:
+def recall_at(points: Sequence[dict[str, Any]], comparisons: float, score: str = "recall_at_100") -> float | None:
     """Return a curve's recall at a number of comparisons, between its points by the logarithm; None beyond its ends.
 
     Example:
@@ -156,7 +160,7 @@ def recall_at(points: Sequence[dict[str, Any]], comparisons: float) -> float | N
         >>> recall_at(points, 100), recall_at(points, 5)
         (0.4, None)
     """
-    ordered = sorted((point["comparisons"], point["recall_at_100"]) for point in points if point["comparisons"] > 0)
+    ordered = sorted((point["comparisons"], point[score]) for point in points if point["comparisons"] > 0)
     for (few, low), (many, high) in zip(ordered, ordered[1:], strict=False):
         if few <= comparisons <= many:
             share = math.log(comparisons / few) / math.log(many / few) if many > few else 0.0
@@ -200,13 +204,21 @@ def draw(curves: dict[str, list[dict[str, Any]]], path: Path) -> None:
             "markersize": 5,
             "linewidth": 1.3,
         }
+        label = f"{kind.replace('_', ' ')}, {int(steps.split()[0]):,} steps"
         shown = sorted((point for point in points if point["comparisons"] > 0), key=lambda point: point["comparisons"])
         left.plot(
             [point["comparisons"] for point in shown],
             [point["recall_at_100"] for point in shown],
-            label=f"{kind.replace('_', ' ')}, {steps.replace(' steps', '')} steps".replace("000 steps", ",000 steps"),
+            label=label,
             **look,
         )
+        if kind.endswith("per_kind"):
+            left.plot(
+                [point["comparisons"] for point in shown],
+                [point["nearest_within"] for point in shown],
+                label=f"{label}, ranked by vectors",
+                **{**look, "linestyle": ":"},
+            )
         both = [point for point in shown if point["predicted_comparisons"] > 0]
         right.plot([point["predicted_comparisons"] for point in both], [point["comparisons"] for point in both], **look)
     whole = FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
@@ -215,11 +227,14 @@ def draw(curves: dict[str, list[dict[str, Any]]], path: Path) -> None:
         xlabel="comparisons: rows within 2 bits, of a million",
         ylabel="recall@100: the true neighbour is among the first 100",
     )
+    # Fewer rows than one are of no use.
+    left.set_xlim(left=1)
     left.xaxis.set_major_formatter(whole)
     left.legend(frameon=False, fontsize=8, loc="upper left")
     right.set(
         xscale="log", yscale="log", xlabel="rows within 2 bits, by the loss's estimate", ylabel="rows within 2 bits"
     )
+    right.set(xlim=(1, None), ylim=(1, None))
     low, high = right.get_xlim()
     right.plot([low, high], [low, high], color="#8a8a8a", linewidth=0.8)
     right.annotate("as foreseen", (high, high), ha="right", va="top", color="#6a6a6a", fontsize=9)

@@ -184,10 +184,11 @@ def test_the_report_sums_up_over_seeds(tmp_path):
     assert curve["lambda 100"]["recall_at_100"] == pytest.approx(0.6)
     assert curve["lambda 100"]["recall_at_100_deviation"] == pytest.approx(0.02**0.5)
     assert (curve["lambda 100"]["seeds"], curve["lambda 300"]["seeds"]) == (2, 1)
-    at = told["at_paper_comparisons"]["angle, per_kind, 4000 steps"]
+    at = told["at_paper_comparisons"]["angle, per_kind, 4000 steps, ranked by logits"]
     share = np.log(4105 / 1e3) / np.log(1e5 / 1e3)
     assert at["lambda 1000"] == pytest.approx(0.2 + share * 0.4)
     assert at["lambda 30000"] is None
+    assert told["at_paper_comparisons"]["angle, per_kind, 4000 steps, ranked by vectors"]["lambda 1000"] == 1
     assert (tmp_path / "out" / "frontier.png").stat().st_size > 0
 
 
