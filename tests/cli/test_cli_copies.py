@@ -61,6 +61,42 @@ def test_groups_as_text(album):
     assert told[2].startswith("hamtarget: 7 pictures, 1 group with 3 of them; all but the best of each take ")
 
 
+def test_lines_of_texts_are_not_taken_for_lost_pictures(album, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a first text\na second text\n")
+    result = run("dups", texts, "--encoder", "phash")
+    assert result.exit_code == 2
+    assert "none of its 2 paths leads to a file; for texts pass --encoder simhash64" in result.stderr
+    # A list with one picture that is there, and one that is not, is a list of pictures.
+    texts.write_text(f"{album / '0.png'}\n{album / 'gone.png'}\n")
+    result = run("dups", texts, "--encoder", "phash")
+    assert result.exit_code == 1
+    assert "hamtarget: 1 could not be read" in result.stderr
+
+
+def test_a_search_leaves_out_pictures_that_cannot_be_read(album, tmp_path):
+    store = tmp_path / "store"
+    assert run("add", store, album, "--encoder", "phash").exit_code == 0
+    (album / "broken.png").write_bytes(b"no picture")
+    result = run("search", store, album, "--json")
+    assert result.exit_code == 1
+    assert len(result.stdout.splitlines()) == 7
+    assert "left out" in result.stderr
+    assert "broken.png" in result.stderr
+    # Alone, it is no query.
+    result = run("search", store, album / "broken.png")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_search_that_finds_nothing_says_so(album, tmp_path):
+    store = tmp_path / "store"
+    assert run("add", store, album / "1.png", "--encoder", "phash").exit_code == 0
+    result = run("search", store, album / "2.png")
+    assert result.exit_code == 0
+    assert "hamtarget: no item is within" in result.stderr
+    assert "no item is within" not in run("search", store, album / "1.png").stderr
+
+
 def test_the_advised_radius_is_told_in_two_lines(album):
     told = run("dups", album, "--encoder", "dhash").stderr.splitlines()
     assert told[0].startswith("hamtarget: copies are within ")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget import FlatIndex, MultiIndex, Store
+from hamtarget import FlatIndex, MultiIndex, NeighborIndex, Store
 from hamtarget.cli.main import app
 from hamtarget.datasets import read_images
 from hamtarget.encoders import open_encoder
@@ -261,7 +261,7 @@ def test_a_store_that_is_not_there(tmp_path):
 def test_dups(codes):
     result = run("dups", codes, "--radius", "1")
     assert sorted(result.stdout.splitlines()) == ["n0\tn1\t1", "n1\tn2\t1", "n3\tn4\t1"]
-    assert last_line(result) == "3 pairs"
+    assert last_line(result) == "hamtarget: 3 pairs"
     pairs = [json.loads(line) for line in run("dups", codes, "--json").stdout.splitlines()]
     assert {(pair["a"], pair["b"], pair["distance"]) for pair in pairs} == {
         ("n0", "n1", 1),
@@ -381,3 +381,14 @@ def test_info(codes, filled, trained, photos, tmp_path):
     assert "numpy" in json.loads(run("info", "--json").stdout)
     assert "| n_bits " in run("info", filled).stdout
     assert "is not there" in last_line(run("info", tmp_path / "no"))
+
+
+def test_the_file_of_a_neighbor_index(tmp_path):
+    path = tmp_path / "rows.neighbors"
+    NeighborIndex(metric="l2").fit(np.random.default_rng(0).standard_normal((50, 8))).save(path)
+    told = json.loads(run("info", path, "--json").stdout)
+    assert (told["kind"], told["rows"], told["columns"], told["metric"]) == ("NeighborIndex", 50, 8, "l2")
+    assert run("verify", path).stdout.endswith("whole (neighbors, 50 rows)\n")
+    path.write_bytes(path.read_bytes()[:-100])
+    result = run("verify", path)
+    assert (result.exit_code, "DAMAGED" in result.stdout) == (1, True)

@@ -215,7 +215,9 @@ def test_reports_of_texts(tmp_path, lines):
 
 def test_a_csv_names_pictures_unless_a_column_is_named(tmp_path, texts):
     assert "Group 1: 2 texts" in run("dups", texts, "--text-column", "body", "--id-column", "key", "--radius", 9).stdout
-    run("dups", texts, code=1)
+    refused = run("dups", texts, code=2).output
+    assert "none of its" in refused
+    assert "--text-column NAME; the columns are key, body, kind" in refused
     named = tmp_path / "named.csv"
     named.write_text(texts.read_text().replace("body", "text", 1))
     assert "Group 1: 2 texts" in run("dups", named, "--radius", 9).stdout

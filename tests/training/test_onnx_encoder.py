@@ -214,7 +214,7 @@ def test_a_new_model_does_not_keep_the_old_export(exported, tmp_path):
 def test_open_encoder_says_what_is_missing(exported, monkeypatch, tmp_path):
     with pytest.raises(FileError, match="does not exist; expected a trained encoder"):
         open_encoder(tmp_path / "nothing")
-    with pytest.raises(FileError, match="has none; expected a trained encoder"):
+    with pytest.raises(FileError, match="has no encoder; expected a trained encoder"):
         open_encoder(tmp_path)
     exported[0].save(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)

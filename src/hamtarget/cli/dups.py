@@ -165,10 +165,12 @@ def _of_texts(
             write_json({"texts": [copy.as_dict() for copy in group]})
             continue
         typer.echo(f"Group {number:,}: {len(group):,} texts")
-        for copy in group:
-            same = "same text" if copy.is_identical else f"distance {copy.distance}"
-            relation = "longest" if copy is group[0] else same
-            typer.echo(f"  {printable(copy.id)}  {relation}  {printable(copy.excerpt[:_SHOWN])}")
+        ids = [printable(copy.id) for copy in group]
+        relations = ["same text" if copy.is_identical else f"distance {copy.distance}" for copy in group]
+        relations[0] = "longest"
+        widths = [max(map(len, column)) for column in (ids, relations)]
+        for copy, id, relation in zip(group, ids, relations, strict=True):
+            typer.echo(f"  {id:<{widths[0]}}  {relation:<{widths[1]}}  {printable(copy.excerpt[:_SHOWN])}")
     for reason in found.broken[:_NAMED]:
         note(f"hamtarget: left out {printable(reason)}")
     if found.n_broken:
@@ -183,13 +185,15 @@ def _of_texts(
 
 
 def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_json: bool) -> None:
+    from hamtarget.copies.results import counted
+
     found = 0
     if groups:
         for group in listed_groups(place, radius, threads=threads):
             found += 1
             ids = [member.id for member in group.members]
             write_json(ids) if as_json else typer.echo("\t".join(map(printable, ids)))
-        note(f"{found:,} groups")
+        note(f"hamtarget: {counted(found, 'group')}")
         return
     with open_store(place) as opened, progress_on_stderr("Comparing") as tell:
         for a, b, distance in opened.near_duplicates(radius, threads=threads, progress=tell):
@@ -198,7 +202,7 @@ def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_
                 write_json({"a": a, "b": b, "distance": distance})
             else:
                 typer.echo(f"{printable(a)}\t{printable(b)}\t{distance}")
-    note(f"{found:,} pairs")
+    note(f"hamtarget: {counted(found, 'pair')}")
 
 
 def _of_pictures(
@@ -229,6 +233,7 @@ def _of_pictures(
             )
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("interrupted; the same command goes on") from interrupt
+    _check_names_pictures(place, found)
     note(f"hamtarget: copies are within {found.radius} bits of the best picture ({found.encoder})")
     note(f"hamtarget: {found.reason}")
     if out is not None:
@@ -242,6 +247,28 @@ def _of_pictures(
     _write_sum(found, out)
     if found.broken:
         raise typer.Exit(FOUND)
+
+
+def _check_names_pictures(place: str, found: FoundCopies) -> None:
+    """Check that a file of paths is not one of texts.
+
+    Raises:
+        InputError: there is nothing at any of its paths.
+    """
+    if found.n_pictures or not os.path.isfile(place) or any(map(os.path.exists, found.broken)):
+        return
+    from hamtarget.datasets.text_files import column_names
+
+    columns = column_names(place)
+    advice = (
+        "for texts pass --encoder simhash64"
+        if columns is None
+        else f"for texts pass --text-column NAME; the columns are {', '.join(map(printable, columns))}"
+    )
+    raise InputError(
+        f"{place} was taken for a list of pictures, but none of its {len(found.broken):,} paths leads to a file; "
+        f"{advice}"
+    )
 
 
 def _lines() -> list[str]:

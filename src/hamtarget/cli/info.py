@@ -96,6 +96,22 @@ def _index(place: str) -> dict[str, Any]:
     }
 
 
+def _neighbors(place: str) -> dict[str, Any]:
+    from hamtarget.search import NeighborIndex
+
+    explanation = NeighborIndex.open(place).explain()
+    return {
+        "kind": "NeighborIndex",
+        "rows": explanation.n_rows,
+        "columns": explanation.n_dims,
+        "metric": explanation.metric,
+        **{
+            f"tuned for {k}": f"budget {setting.budget:,}, comparisons {setting.comparisons:,}"
+            for k, setting in explanation.settings.items()
+        },
+    }
+
+
 def _images(place: str) -> dict[str, Any]:
     from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
@@ -128,4 +144,11 @@ def _text(value: object) -> str:
     )
 
 
-_KINDS = {"store": _store, "model": _model, "index": _index, "images": _images, "vectors": _vectors}
+_KINDS = {
+    "store": _store,
+    "model": _model,
+    "index": _index,
+    "neighbors": _neighbors,
+    "images": _images,
+    "vectors": _vectors,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from hamtarget.cli.inputs.records import Record
 from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, StorePlace, TextColumn, Threads
 from hamtarget.cli.terminal.bars import progress_on_stderr
+from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
 
@@ -104,6 +105,8 @@ def search(
     --encoder copies64`), all copies are found, those within the store's radius. Where the store's model was trained for
     probing, the nearest are found approximately, with a budget that the command tells.
 
+    Of several pictures, one that cannot be read is named and left out; the exit code is then 1.
+
     With --json, a line for each query: {"query": ..., "hits": [{"id": ..., "distance": ..., "payload": ...}, ...]}.
     """
     if k is not None and (radius is not None or budget is not None):
@@ -121,16 +124,33 @@ def search(
     with open_store(store) as opened:
         wanted = _with_defaults(opened, wanted)
         rows: list[tuple[str, ...]] = []
+        broken: list[str] = []
+        n_answered = 0
         columns = TextColumns(text_column, id_column)
         for batch in query_batches(opened, queries or [], id or [], key, columns):
-            for query, hits in _found(opened, batch, wanted):
+            for query, hits in _found(opened, batch, wanted, on_broken=broken.append):
+                n_answered += 1
                 if as_json:
                     write_json({"query": query, "hits": hits})
                 else:
                     rows += [_row(query, hit) for hit in hits]
+    if broken and not n_answered:
+        raise ImageError(broken[0])
     if not as_json:
+        if not rows:
+            note(_nothing_found(wanted))
         several = len(queries or []) + len(id or []) > 1 or len({row[_QUERY_COLUMN] for row in rows}) > 1
         _write_rows(rows, names_queries=several)
+    for reason in broken:
+        note(f"hamtarget: left out {printable(reason)}")
+    if broken:
+        raise typer.Exit(FOUND)
+
+
+def _nothing_found(wanted: _Wanted) -> str:
+    if wanted.radius is None:
+        return "hamtarget: no item was found"
+    return f"hamtarget: no item is within {wanted.radius} bits; --nearest {_HITS} finds the nearest, however far"
 
 
 @dataclass(frozen=True)
@@ -192,14 +212,18 @@ def _prepare(store: Store) -> None:
         store.tune(progress=tell)
 
 
-def _found(store: Store, batch: list[Record], wanted: _Wanted) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
-    """Yield the name of each query of a batch, and its hits."""
+def _found(
+    store: Store, batch: list[Record], wanted: _Wanted, *, on_broken: Callable[[str], None]
+) -> Iterator[tuple[str | int, list[dict[str, Any]]]]:
+    """Yield the name of each query of a batch, and its hits; tell of each picture that cannot be read."""
     from hamtarget.cli.inputs.record_codes import encode_records
 
     encoder = store.encoder if store.has_encoder and any(record.code is None for record in batch) else None
     encoded = encode_records(batch, encoder, n_bits=store.n_bits)
-    if encoded.broken:
-        raise ImageError(next(iter(encoded.broken.values())))
+    for reason in encoded.broken.values():
+        on_broken(reason)
+    if not encoded.records:
+        return
     for record, hits in zip(encoded.records, _search(store, encoded, wanted), strict=True):
         payloads = store.payloads([hit.id for hit in hits])
         yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]

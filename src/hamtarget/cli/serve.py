@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -117,3 +118,7 @@ def serve(
 
 def _announce(address: str) -> None:
     typer.echo(f"Serving at {address} (endpoints at {address}docs). Ctrl-C ends.")
+    for everywhere in ("//0.0.0.0:", "//[::]:"):
+        if everywhere in address:
+            reached = address.replace(everywhere, f"//{socket.gethostname()}:")
+            note(f"hamtarget: from other machines open {reached}, or the address by which they know this one")

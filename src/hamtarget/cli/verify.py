@@ -89,6 +89,13 @@ def _index(place: str) -> _Checked:
     return _Checked(len(open_index(Path(place), mmap=False)))
 
 
+def _neighbors(place: str) -> _Checked:
+    from hamtarget.search import NeighborIndex
+
+    # Opening reads and checks all of it.
+    return _Checked(len(NeighborIndex.open(place)))
+
+
 def _images(place: str) -> _Checked:
     from hamtarget.datasets.image_sets import ImageSet, image_files
     from hamtarget.datasets.images import decode_images
@@ -111,6 +118,7 @@ _CHECKS: dict[Kind, Callable[[str], _Checked]] = {
     "store": _store,
     "model": _model,
     "index": _index,
+    "neighbors": _neighbors,
     "images": _images,
     "vectors": _vectors,
 }

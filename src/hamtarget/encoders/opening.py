@@ -78,7 +78,7 @@ def open_encoder(folder: str | Path) -> Encoder:
         if not weights.is_file() and (folder / name).is_file():
             return open_hash_file(folder / name)
     if not weights.is_file():
-        found = "has none" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+        found = "has no encoder" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise FileError(
             f"{folder} {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}; or a name: "
             f"{', '.join(encoder_names())}"

@@ -224,7 +224,11 @@ def _compare(sample: Codes, n_bits: int, encoder: object | None, progress: Progr
     things = _different_things(sample, n_bits)
     if len(first) < 2 or (things < FEWEST_CODES and len(sample) <= _COPIES_OF_EACH * things):
         shares = assumed_tail(n_bits) if recorded is None else recorded
-        source = "as if half of the bits were free" if recorded is None else "those that the encoder has recorded"
+        source = (
+            "false pairs are estimated as if half of the bits were free"
+            if recorded is None
+            else "false pairs are those of the encoder's record"
+        )
         return _Evidence(pairs, shares, None, source, things, most_equal, most_equal >= _HOT_ROWS)
     tail = fit_tail(pairs, len(sample))
     is_hot = bool(most_equal >= _HOT_ROWS + 5 * len(sample) * tail.shares[0])
@@ -233,7 +237,7 @@ def _compare(sample: Codes, n_bits: int, encoder: object | None, progress: Progr
         tail = fit_tail(pair_distances(sample[np.sort(first)]), len(first))
     if recorded is None or len(first) >= _ENOUGH_CODES:
         return _Evidence(pairs, tail.shares, tail.counted_from, "", things, most_equal, is_hot)
-    source = "the larger of what these codes and what the encoder's record say"
+    source = "if the encoder's record expects more false pairs, its figure is taken"
     return _Evidence(
         pairs, np.maximum(tail.shares, recorded), tail.counted_from, source, len(first), most_equal, is_hot
     )
@@ -347,7 +351,7 @@ def _reason(
     if evidence.source:
         few = f"Codes of {evidence.things} different thing{'s' if evidence.things != 1 else ''}"
         who = few if evidence.things < FEWEST_CODES else f"{compared:,} codes"
-        told.append(f"{who} say little: false pairs are {evidence.source}.")
+        told.append(f"{who} say little: {evidence.source}.")
     elif evidence.counted_from is not None and radius < evidence.counted_from:
         told.append(f"False pairs are counted from radius {evidence.counted_from} on, and extrapolated below.")
     if evidence.is_hot:

@@ -101,7 +101,7 @@ class TrainingState:
             key = different[0]
             raise InputError(
                 f"{path} is of a run with {key}={theirs.get(key)!r}; this run has {self.settings[key]!r} "
-                f"(different: {', '.join(different)}): use the same settings, or another checkpoint file"
+                f"(different: {', '.join(different)}): use the same settings, or delete the file to begin anew"
             )
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}, "random": {}}
         for name, tensor in tensors.items():

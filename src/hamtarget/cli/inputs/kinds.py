@@ -7,7 +7,7 @@ from typing import Literal
 
 from hamtarget.errors import FileError
 
-Kind = Literal["store", "model", "index", "images", "vectors"]
+Kind = Literal["store", "model", "index", "neighbors", "images", "vectors"]
 
 _OF_MODELS = ("model.onnx", "model.safetensors", "picture_hash.json", "text_hash.json", "tokenizer.json")
 
@@ -41,4 +41,6 @@ def kind_of(place: str) -> Kind:
         return "model"
     if suffix == ".ham":
         return "index"
+    if suffix == ".neighbors":
+        return "neighbors"
     return "images" if suffix == ".csv" else "vectors"
