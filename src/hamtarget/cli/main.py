@@ -161,7 +161,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Begin with `hamtarget demo`; `hamtarget VERB --help` has the options of a verb.")
+@app.callback(epilog="Begin with `hamtarget dups FOLDER`; `hamtarget VERB --help` has all options.")
 def hamtarget_command(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
