@@ -102,6 +102,7 @@ def test_stores_take_such_a_model(photos, tmp_path):
     result = run("evaluate", tmp_path / "model", photos, "--n-queries", "10")
     assert result.exit_code == 0, result.output
     assert "10 queries in 26 rows, 16-bit codes" in result.stdout
+    assert "hamtarget: 10 of these rows are the queries" in said(result)
 
 
 def test_classes_of_queries_are_those_of_the_same_name(photos, tmp_path):
@@ -162,10 +163,13 @@ def test_classes_that_bring_nothing_are_named(photos, tmp_path):
     (folder / "single").mkdir()
     shutil.copy(photos / "noise" / "00.png", folder / "single")
     (folder / "disc" / "05.png").write_bytes(b"no picture")
+    shutil.copy(photos / "noise" / "00.png", folder / "beside.png")
+    (folder / "notes.txt").write_text("no image")
     result = run("train", folder, "--model", tmp_path / "model", *FAST)
     assert result.exit_code == 0, result.output
     assert "hamtarget: no image in empty: no class" in said(result)
     assert "hamtarget: one image only, which has no similar one, in single" in said(result)
+    assert "hamtarget: left out, since images beside the folders are of no class: beside.png\n" in result.stderr
     assert "hamtarget: left out image 17: " in said(result)
     assert "Learned from 36 images of 4 classes" in result.stdout
 

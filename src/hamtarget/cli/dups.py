@@ -261,7 +261,7 @@ def _check_names_pictures(place: str, found: FoundCopies) -> None:
 
     columns = column_names(place)
     advice = (
-        "for texts pass --encoder simhash64"
+        f"for texts pass --encoder simhash64; of codes make a store: hamtarget add STORE {printable(place)}"
         if columns is None
         else f"for texts pass --text-column NAME; the columns are {', '.join(map(printable, columns))}"
     )

@@ -79,6 +79,11 @@ def evaluate(
         if taken < 1:
             raise InputError(f"{source} holds {n_rows} rows; expected at least 2, to search one with the other")
         asked, database = database.take(np.sort(order[:taken])), database.take(np.sort(order[taken:]))
+        if database.labels is not None:
+            note(
+                f"hamtarget: {taken:,} of these rows are the queries. If the model was trained on them, the figures "
+                "flatter it: pass others by --queries"
+            )
     if (database.labels is None) != (asked.labels is None):
         raise InputError("only one of database and queries has labels; expected both or none")
     relevant = _relevance(asked, database, neighbors)

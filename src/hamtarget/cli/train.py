@@ -439,7 +439,17 @@ def _image_set(source: Path) -> ImageSet:
     single = [names[number] for number in np.flatnonzero(np.bincount(images.labels) == 1)]
     if single:
         note(f"hamtarget: one image only, which has no similar one, in {listed(single)}")
+    beside = sorted(entry.name for entry in source.iterdir() if entry.is_file() and _is_image(entry))
+    if beside:
+        note(f"hamtarget: left out, since images beside the folders are of no class: {listed(beside)}")
     return images
+
+
+def _is_image(path: Path) -> bool:
+    """Return True if a file is listed as an image, by its name."""
+    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+
+    return not path.name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES
 
 
 def _counted(n_images: int, images: ImageSet) -> str:
