@@ -392,3 +392,15 @@ def test_the_file_of_a_neighbor_index(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     result = run("verify", path)
     assert (result.exit_code, "DAMAGED" in result.stdout) == (1, True)
+
+
+def test_a_service_for_others_names_an_address_that_they_can_open(codes, monkeypatch):
+    monkeypatch.setenv("HAMTARGET_TOKEN", "a" * 43)
+    monkeypatch.setattr("socket.gethostname", lambda: "desk")
+    for host, shown in (("0.0.0.0", "0.0.0.0"), ("::", "[::]"), ("127.0.0.1", "127.0.0.1")):
+        monkeypatch.setattr(
+            "hamtarget.serve.run", lambda store, settings, announce, at=shown: announce(f"http://{at}:8080/")
+        )
+        result = run("serve", codes, "--host", host)
+        assert f"Serving at http://{shown}:8080/" in result.stdout
+        assert ("open http://desk:8080/," in result.stderr) == (host != "127.0.0.1")
