@@ -27,7 +27,7 @@ from hamtarget.encoders import ITQ, open_encoder
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
 from research.benchmarks.text_copies import ALTERATIONS
-from research.benchmarks.unseen_classes import Sentences, by_codes, by_cosine, read
+from research.benchmarks.unseen_classes import Task, by_codes, by_cosine, read
 from research.datasets.sentences import read_sentences
 
 K = 10
@@ -49,7 +49,7 @@ class Signs:
         return vectors[:, : self._n_bits]
 
 
-def learned(method: str, data: Sentences, n_bits: int, seed: int) -> Any:
+def learned(method: str, data: Task, n_bits: int, seed: int) -> Any:
     """Return an encoder of vectors."""
     if method == "signs":
         return Signs(n_bits)
