@@ -21,6 +21,8 @@ The methods:
   learned by if no loss is named.
 - `default, labelled rows`: `HashEncoder().fit(rows, labels)` with the labelled rows.
 - `default, all rows`: the same with all rows; the labels of the other classes are None.
+- `several radii`: learned from the labelled rows by Hamming distance targets with the radii of table 1, a
+  `HammingTargetLoss` alone.
 - `DBR`, `OrthoHash` and `CSQ`: other losses of `research.comparators`, learned from the labelled rows.
 - `labels alone`, from the labelled rows by Hamming distance targets (`loss="radius"`), and `no labels`,
   `HashEncoder().fit(rows)`, are measured if --methods names them.
@@ -48,13 +50,14 @@ from numpy.typing import NDArray
 from hamtarget.encoders import ITQ
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HashEncoder, NetworkOptions
+from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.options import TrainingOptions
 from hamtarget.learn.pictures import feature_layers
 from research.comparators import CSQLoss, DBRLoss, OrthoHashLoss
+from research.paper.image_methods import radii
 
 RANKS = 100
 SHARE_LABELLED = 2 / 3
@@ -63,7 +66,17 @@ SHARE_ASIDE = 1 / 4
 ROWS_TO_A_QUERY = 5
 # The last one is the default of `TrainingOptions`.
 RATES = (5e-4, 2e-3)
-COMPARED = ("float cosine", "ITQ", "default, all rows", "default, labelled rows", "classes", "DBR", "OrthoHash", "CSQ")
+COMPARED = (
+    "float cosine",
+    "ITQ",
+    "default, all rows",
+    "default, labelled rows",
+    "classes",
+    "several radii",
+    "DBR",
+    "OrthoHash",
+    "CSQ",
+)
 METHODS = (*COMPARED, "labels alone", "no labels")
 WITHOUT_LABELS = ("float cosine", "ITQ", "no labels")
 
@@ -183,8 +196,8 @@ def learned(method: str, task: Task, setting: Setting) -> ITQ | HashEncoder:
         return HashEncoder(n_bits, network=network, seed=seed, device="cpu").fit(task.rows)
     rows, similar = labelled_rows(task, others=method == "default, all rows")
     loss: str | BatchLoss = {"labels alone": "radius", "classes": "classes"}.get(method, "auto")
-    if method in ("DBR", "OrthoHash", "CSQ"):
-        loss = comparator(method, n_bits, n_labels=len(set(similar)), seed=seed)
+    if method in ("several radii", "DBR", "OrthoHash", "CSQ"):
+        loss = loss_object(method, n_bits, n_labels=len(set(similar)), seed=seed)
     return HashEncoder(
         n_bits,
         loss,
@@ -203,8 +216,10 @@ def labelled_rows(task: Task, *, others: bool) -> tuple[Vectors, list[int | None
     return task.rows[task.labelled], [label for label, known in pairs if known]
 
 
-def comparator(method: str, n_bits: int, *, n_labels: int, seed: int) -> BatchLoss:
-    """Return the loss of another method."""
+def loss_object(method: str, n_bits: int, *, n_labels: int, seed: int) -> BatchLoss:
+    """Return the loss of a method that no word of `HashEncoder` stands for."""
+    if method == "several radii":
+        return HammingTargetLoss(n_bits, radii(n_bits), dissimilar_weight=200.0, sharpness=2.0)
     if method == "OrthoHash":
         return OrthoHashLoss(n_bits, n_labels, seed=seed)
     return (DBRLoss if method == "DBR" else CSQLoss)(n_bits, n_labels, seed=seed)
