@@ -7,7 +7,7 @@ searched for. Mean average precision is measured in three situations:
 
 - `known`: the photos that are searched in were learned from, as with a user's own collection.
 - `added`: half of the photos of each class were learned from, and the other half is searched in.
-- `unlabelled`: a third of the classes was never learned from, and only that third is searched in.
+- `unlabelled`: a third of the classes has no labels; nothing is learned from their photos, and only they are searched.
 
 Beside `HashEncoder().fit(photos)` with its defaults there are its objectives by name; the cosine of the float features
 that the codes are made of; and ITQ, which learns codes of the same length from them without labels. Features are

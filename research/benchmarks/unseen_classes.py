@@ -38,9 +38,10 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -270,13 +271,6 @@ def main() -> None:
 def report(runs: dict[str, list[dict[str, float]]], task: Task, n_bits: int, rates: Sequence[float]) -> dict[str, Any]:
     """Return what is written of all runs so far: means and standard deviations over seeds, and each run."""
     by_seed = {method: found for method, found in runs.items() if found}
-
-    def over_seeds(figure: Any) -> dict[str, dict[str, float]]:
-        return {
-            method: {name: float(figure([run[name] for run in found])) for name in found[0]}
-            for method, found in by_seed.items()
-        }
-
     return {
         "provenance": provenance(seed=0),
         "bits": n_bits,
@@ -287,10 +281,21 @@ def report(runs: dict[str, list[dict[str, float]]], task: Task, n_bits: int, rat
         "labelled classes": len(np.unique(task.labels[task.labelled])),
         "rates": list(rates),
         "seeds": {method: len(found) for method, found in by_seed.items()},
-        "means": over_seeds(np.mean),
-        "deviations": over_seeds(np.std),
+        **over_seeds(by_seed),
         "by_seed": by_seed,
     }
+
+
+def over_seeds(by_seed: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the means and the standard deviations of each method's figures; of one run, the deviation is 0."""
+
+    def figures(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
+        return {
+            method: {name: summary([run[name] for run in found]) for name in found[0]}
+            for method, found in by_seed.items()
+        }
+
+    return {"means": figures(mean), "deviations": figures(lambda values: stdev(values) if len(values) > 1 else 0.0)}
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hamtarget.learn.options import TrainingOptions
+from research import figures
 from research.benchmarks import unseen_classes
-from research.benchmarks.unseen_classes import Task, ranked_map, read, trial_task
+from research.benchmarks.unseen_classes import Setting, Task, figures_of, ranked_map, read, trial_task
 from research.datasets import pictures
 
 
@@ -104,27 +106,53 @@ def test_ranked_map_is_the_mean_of_precisions_among_the_first_hundred():
     assert ranked_map(scores, task) == pytest.approx((np.mean(averages[:4]), np.mean(averages[4:])))
 
 
-def test_the_benchmark_measures_every_method(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def tiny(tmp_path):
+    """Return a file of twelve classes of vectors that lie around their centres."""
     random = np.random.default_rng(2)
     labels = np.arange(480) % 12
-    centres = random.normal(size=(12, 16)) * 2
-    vectors = (centres[labels] + random.normal(size=(480, 16))).astype(np.float32)
-    split = np.where(np.arange(480) < 360, "train", "test")
-    file, out = tmp_path / "tiny.npz", tmp_path / "tiny.json"
-    np.savez(file, vectors=vectors, labels=labels, split=split)
-    options = ["--pictures", "--bits", "16", "--seeds", "2", "--steps", "12", "--rates", "1e-4", "4e-3"]
-    monkeypatch.setattr(sys, "argv", ["unseen_classes", str(file), *options, "--out", str(out)])
+    vectors = (2 * random.normal(size=(12, 16))[labels] + random.normal(size=(480, 16))).astype(np.float32)
+    np.savez(
+        tmp_path / "tiny.npz", vectors=vectors, labels=labels, split=np.where(np.arange(480) < 360, "train", "test")
+    )
+    return tmp_path / "tiny.npz"
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in unseen_classes.METHODS if name not in ("float cosine", "no labels")]
+)
+def test_every_method_learns_something_of_labelled_classes(method, tiny):
+    setting = Setting(16, 0, pictures=method != "CSQ", training=TrainingOptions(steps=12, learning_rate=4e-3))
+    # Chance is a twelfth.
+    assert figures_of(method, read(tiny, 0), setting)["seen by codes"] > 0.25
+
+
+def test_the_benchmark_reports_means_and_deviations_over_seeds(tiny, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "tiny.json"
+    methods = ["float cosine", "several radii", "OrthoHash"]
+    options = ["--bits", "16", "--seeds", "2", "--steps", "6", "--rates", "1e-4", "4e-3", "--methods", *methods]
+    monkeypatch.setattr(sys, "argv", ["unseen_classes", str(tiny), "--pictures", *options, "--out", str(out)])
     unseen_classes.main()
     found = json.loads(out.read_text())
-    assert set(found["means"]) == set(found["deviations"]) == set(unseen_classes.COMPARED)
+    assert set(found["means"]) == set(found["deviations"]) == set(methods)
     assert (found["rows"], found["queries"], found["classes"], found["labelled classes"]) == (360, 120, 12, 8)
     for method, runs in found["by_seed"].items():
         assert len(runs) == 2
         for name in runs[0]:
             values = [run[name] for run in runs]
             assert found["means"][method][name] == pytest.approx(np.mean(values))
-            assert found["deviations"][method][name] == pytest.approx(np.std(values))
-        if method not in unseen_classes.WITHOUT_LABELS:
+            assert found["deviations"][method][name] == pytest.approx(np.std(values, ddof=1))
+        if method != "float cosine":
             assert {run["learning rate"] for run in runs} <= {1e-4, 4e-3}
-            # Chance is a twelfth: every method learned something of the labelled classes.
-            assert found["means"][method]["seen by codes"] > 0.25
+
+
+@pytest.mark.parametrize("name", ["omniglot", "plantdoc"])
+def test_published_figures_are_those_of_their_runs(name):
+    folder = figures.RESULTS / "unseen_classes"
+    for file in (folder / f"{name}.json", folder / f"{name}_several_radii.json"):
+        published = json.loads(file.read_text())
+        assert {len(runs) for runs in published["by_seed"].values()} == {3}
+        for summary, function in (("means", np.mean), ("deviations", lambda values: np.std(values, ddof=1))):
+            for method, runs in published["by_seed"].items():
+                expected = {figure: function([run[figure] for run in runs]) for figure in runs[0]}
+                assert published[summary][method] == pytest.approx(expected)
