@@ -98,7 +98,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all methods share: the length of codes, the seed, and whether vectors are features of pictures."""
+    """Settings that all methods share: the length of codes, the seed, and whether vectors are features of pictures."""
 
     n_bits: int
     seed: int
