@@ -242,6 +242,7 @@ def main() -> None:
     parser.add_argument("--pictures", action="store_true", help="vectors are features of pictures")
     parser.add_argument("--bits", type=int, default=64, help="bits of a code (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each method (default: %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=0, help="seed of the first run (default: %(default)s)")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="learning rates to try")
     parser.add_argument("--steps", type=int, help="steps of training (default: those of hamtarget)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=COMPARED, help="methods to measure")
@@ -252,7 +253,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runs: dict[str, list[dict[str, float]]] = {method: [] for method in arguments.methods}
     training = TrainingOptions(steps=arguments.steps, learning_rate=arguments.rates[-1])
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         task = read(arguments.file, seed)
         setting = Setting(arguments.bits, seed, arguments.pictures, training)
         for method in arguments.methods:
