@@ -28,7 +28,7 @@ _CELL = 39
 _PARTS = ("database", "never_trained")
 _TITLES = {
     "whole": "all classes",
-    "unseen": "classes that were not learned from",
+    "unseen": "classes without labels",
     "mosaic": "pictures of four images, several labels each",
 }
 

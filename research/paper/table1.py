@@ -34,7 +34,7 @@ from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import draw, text
 from research.paper.image_tasks import TASKS
 
-# Runs beside the table itself: classes that were not learned from, and pictures with several labels.
+# Runs beside the table itself: classes without labels, and pictures with several labels.
 _BESIDE = {
     "unseen": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),
     "mosaic": (32, ("HDT", "CSQ", "OrthoHash", "ITQ", "LSH")),

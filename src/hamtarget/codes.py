@@ -79,7 +79,11 @@ def check_vectors(vectors: ArrayLike, *, name: str = "vectors", n_columns: int |
         ShapeError: there are not two dimensions, or not `n_columns` columns.
         NotFiniteError: an element is NaN or infinite.
     """
-    array = np.asarray(vectors)
+    try:
+        array = np.asarray(vectors)
+    except (RuntimeError, TypeError) as error:
+        # A tensor on a GPU, or one with a gradient.
+        raise DtypeError(f"{name} are no array: {error}; expected one of numpy, as .detach().cpu().numpy()") from error
     if array.dtype.kind not in "fiub":
         raise DtypeError(f"{name} have dtype {array.dtype}; expected numbers")
     if array.ndim != 2:
@@ -148,6 +152,7 @@ def from_logits(logits: ArrayLike) -> Codes:
     """Return the packed codes of real logits, (rows, n_bits / 8): a bit is 1 where its logit is above 0.
 
     Raises:
+        DtypeError: the logits are no array of numbers, but a tensor with a gradient.
         ShapeError: the logits are not (rows, n_bits).
         NotFiniteError: a logit is NaN or infinite.
 

@@ -105,3 +105,9 @@ def test_strided_codes_are_accepted():
     strided = wide[::2, ::2]
     assert codes.check_codes(strided, 64).flags.c_contiguous
     np.testing.assert_array_equal(codes.check_codes(strided, 64), strided)
+
+
+def test_a_tensor_with_a_gradient_is_refused_with_what_to_do():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(DtypeError, match=r"logits are no array.*detach"):
+        codes.from_logits(torch.zeros(2, 8, requires_grad=True))

@@ -212,7 +212,7 @@ def one_code(code: ArrayLike, n_bits: int, *, instead: str) -> Codes:
         raise ShapeError(
             f"code has shape {array.shape}; expected one code, ({n_bits // 8},): for several, call {instead}"
         )
-    return check_codes(array, n_bits, name="code")
+    return check_codes(array, n_bits, name="codes")
 
 
 def many_codes(codes: ArrayLike, n_bits: int, *, instead: str) -> Codes:

@@ -152,7 +152,7 @@ def open_tables(connection: Connection, address: Address, *, read_only: bool) ->
     ).fetchone()
     if found is None:
         what = "holds something else" if _has_relations(connection, address.schema) else "is empty or not there"
-        raise FileError(f"{address} is no store: its schema {what}; make one with Store.create")
+        raise FileError(f"{address} is no store: its schema {what}; make one with Store.create or `hamtarget add`")
     version = _version(connection)
     latest = max(len(MIGRATIONS), SEVERAL_VERSION)
     if version > latest:

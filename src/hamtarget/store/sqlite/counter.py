@@ -58,7 +58,7 @@ class ChangeCounter:
 def read_counter(path: Path) -> int | None:
     """Return the number in the file; None where there is none, or one that does not have its checksum.
 
-    Stores of version 0.2 and before wrote the number alone, in 8 bytes: it is taken as it is.
+    Stores made before the first release hold the number alone, in 8 bytes: it is taken as it is.
     """
     for _ in range(_TRIES):
         try:

@@ -98,10 +98,11 @@ class FolderEngine:
         self._writing: Writing | None = None
         self._write_lock = threading.RLock()
         if not self.file.is_file():
-            what = f"it has no {DATABASE_NAME}" if path.is_dir() else "there is no such folder"
+            missing = "it is a file" if path.exists() else "there is no such folder"
+            what = f"it has no {DATABASE_NAME}" if path.is_dir() else missing
             if aside := moved_aside(path):
                 raise FileError(f"{path} was being replaced, and that was interrupted; it is in {aside}: rename it")
-            raise FileError(f"{path} is no store: {what}; make one with Store.create")
+            raise FileError(f"{path} is no store: {what}; make one with Store.create or `hamtarget add`")
         with contextlib.ExitStack() as undo:
             if not read_only:
                 self._lock = WriterLock(path / LOCK_NAME)
