@@ -125,10 +125,34 @@ def test_an_encoder_that_cannot_be_kept_is_refused(stores):
     from hamtarget import HashEncoder
     from hamtarget.encoders import LSH
 
+    class Unkept:
+        """An encoder without `save`."""
+
+        n_bits, radius, input_shape = 16, None, VECTORS.shape[1:]
+        logits = encode = embedding = staticmethod(lambda inputs: inputs)
+
     with pytest.raises(DtypeError, match="saved and opened again"):
-        stores.create(encoder=LSH(16).fit(VECTORS))
+        stores.create(encoder=Unkept())
+    with pytest.raises(NotFittedError):
+        stores.create(encoder=LSH(16))
     with pytest.raises(NotFittedError):
         stores.create(encoder=HashEncoder(n_bits=16))
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_a_store_keeps_codes_that_were_not_trained(stores, metric):
+    from hamtarget.encoders import LSH
+
+    encoder = LSH(16, metric=metric).fit(VECTORS)
+    with stores.create(encoder=encoder) as store:
+        store.put_rows(range(len(VECTORS)), inputs=VECTORS)
+    rows = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True) if metric == "cosine" else VECTORS
+    with stores.open() as store:
+        assert (store.vectors, repr(store.encoder)) == (metric, repr(encoder))
+        np.testing.assert_array_equal(store.encoder.encode(VECTORS), encoder.encode(VECTORS))
+        for query in range(3):
+            nearest = np.argsort(((rows - rows[query]) ** 2).sum(axis=1))[:2]
+            assert [hit.id for hit in store.nearest(VECTORS[query], k=2, recall=1)] == nearest.tolist()
 
 
 def test_a_missing_encoder_is_an_error_when_it_is_needed(folder_stores, encoder):

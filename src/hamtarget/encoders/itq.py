@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._metric import MetricName
 from hamtarget.encoders.linear import LinearEncoder, blocks, check_count, project
 from hamtarget.errors import InputError
 
@@ -20,10 +23,12 @@ class ITQ(LinearEncoder):
         n_bits: bits of a code, a multiple of 8 and at most the number of columns.
         iterations: how many times the rotation is improved; 0 leaves it random.
         seed: of the first rotation.
+        metric: by what vectors are near: "l2", "cosine" or "dot". A store of the encoder then keeps the vectors and
+            finds the nearest of them. With "cosine", the lengths of inputs do not count. None: a store keeps codes.
 
     Attributes:
         quantization_errors: mean of |B - V R|^2 over rows, with the first rotation and after each iteration. Except
-            for rounding it never rises. Empty before `fit`.
+            for rounding it never rises. Empty before `fit`, and not saved.
 
     Example:
         >>> import numpy as np
@@ -32,10 +37,13 @@ class ITQ(LinearEncoder):
         (100, 1)
     """
 
-    def __init__(self, n_bits: int, *, iterations: int = 50, seed: int = 0) -> None:
-        super().__init__(n_bits, seed=seed)
+    def __init__(self, n_bits: int, *, iterations: int = 50, seed: int = 0, metric: MetricName | None = None) -> None:
+        super().__init__(n_bits, seed=seed, metric=metric)
         self.iterations = check_count(iterations, name="iterations")
         self.quantization_errors: tuple[float, ...] = ()
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "iterations": self.iterations}
 
     def _learn_projection(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
         columns = vectors.shape[1]

@@ -17,6 +17,7 @@ class LSH(LinearEncoder):
     Args:
         n_bits: bits of a code, a multiple of 8.
         seed: of the random projections.
+        metric: by what vectors are near, as for `ITQ`.
 
     Example:
         >>> import numpy as np

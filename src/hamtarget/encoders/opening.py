@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 
 from hamtarget.encoders.hash_files import PICTURE_HASHES, TEXT_HASHES, open_hash_file
+from hamtarget.encoders.linear import LINEAR_FILE_NAME
+from hamtarget.encoders.linear_files import open_linear_file
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.encoders.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
@@ -77,6 +79,8 @@ def open_encoder(folder: str | Path) -> Encoder:
     for name in (HASH_FILE_NAME, TEXT_HASH_FILE_NAME):
         if not weights.is_file() and (folder / name).is_file():
             return open_hash_file(folder / name)
+    if not weights.is_file() and (folder / LINEAR_FILE_NAME).is_file():
+        return open_linear_file(folder / LINEAR_FILE_NAME)
     if not weights.is_file():
         found = "has no encoder" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise FileError(

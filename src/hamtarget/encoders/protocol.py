@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Encoder(Protocol):
     """A fitted map from inputs to binary codes that a store can keep and open again.
 
-    `HashEncoder`, `OnnxEncoder` and the picture hashes are encoders. `LSH` and `ITQ` have everything but `save`: a
-    store cannot keep them. An encoder of pictures may also have `picture_form`, which says how a picture becomes an
-    input; without it, pictures are cropped to `input_shape`. An encoder of texts has `input_kind`, which is "text", and
-    the `input_shape` ().
+    `HashEncoder`, `OnnxEncoder`, `ITQ`, `LSH` and the picture hashes are encoders. An encoder of pictures may also have
+    `picture_form`, which says how a picture becomes an input; without it, pictures are cropped to `input_shape`. An
+    encoder of vectors may have `neighbor_metric`, by which a store finds near vectors. An encoder of texts has
+    `input_kind`, which is "text", and the `input_shape` ().
     """
 
     @property

@@ -9,7 +9,14 @@ from hamtarget.errors import FileError
 
 Kind = Literal["store", "model", "index", "neighbors", "images", "vectors"]
 
-_OF_MODELS = ("model.onnx", "model.safetensors", "picture_hash.json", "text_hash.json", "tokenizer.json")
+_OF_MODELS = (
+    "model.onnx",
+    "model.safetensors",
+    "picture_hash.json",
+    "text_hash.json",
+    "tokenizer.json",
+    "linear_encoder.bin",
+)
 
 
 def kind_of(place: str) -> Kind:
