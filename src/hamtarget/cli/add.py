@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hamtarget.cli.inputs.learned_codes import with_learned_codes
 from hamtarget.cli.inputs.new_stores import WantedStore, check_same, chosen_encoder, create_store, open_existing
 from hamtarget.cli.inputs.records import Record, Records, open_records, open_text_records
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, Source, StorePlace, TextColumn, Workers
 from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.errors import InputError
+from hamtarget.errors import InputError, ShapeError
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
@@ -34,7 +35,9 @@ _NAMED = 10
 def add(
     store: StorePlace,
     source: Source = "-",
-    model: Annotated[Path | None, typer.Option(metavar="DIR", help="Model of a new store; codes need none.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Model of a new store; vectors and codes need none.")
+    ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -43,8 +46,15 @@ def add(
             "images, simhash64 for texts.",
         ),
     ] = None,
+    metric: Annotated[
+        Literal["l2", "cosine", "dot"] | None,
+        typer.Option(
+            help="By what vectors of a new store are near; by default the model's, or l2. Rows of uint8 are codes, "
+            "unless it is given."
+        ),
+    ] = None,
     bits: Annotated[
-        int | None, typer.Option(metavar="N", help="Bits of a code of a new store; by default the model's.")
+        int | None, typer.Option(metavar="N", help="Bits of a code of a new store; by default the model's, or 64.")
     ] = None,
     radius: Annotated[
         int | None,
@@ -98,7 +108,7 @@ def add(
         opened = open_existing(store)
         if opened is not None:
             stack.enter_context(opened)
-        wanted = WantedStore(chosen_encoder(model, encoder), bits, radius, embeddings)
+        wanted = WantedStore(chosen_encoder(model, encoder), bits, radius, embeddings, metric)
         used = opened.encoder if opened is not None and opened.has_encoder else wanted.encoder
         counts = _Counts()
         if _takes_texts(used, source, text_column=text_column, id_column=id_column, chunk_words=chunk_words):
@@ -114,17 +124,20 @@ def add(
             with progress_on_stderr("Listing") as listed:
                 source_records = open_records(
                     source,
-                    codes=used is None,
+                    codes=_are_codes(opened, used, metric),
                     key=key,
                     on_broken=counts.leave_out,
                     on_found=lambda found: listed(found, None),
                 )
         # The first record shows how long codes are, where neither the store nor an option does.
         first, records = _peeked(source_records)
+        if opened is None and wanted.encoder is None and first is not None and first.vector is not None:
+            wanted, records = with_learned_codes(store, wanted, records)
         if opened is None:
             opened = stack.enter_context(create_store(store, wanted, code_bytes=_code_bytes(first)))
         else:
             check_same(opened, wanted)
+            _check_columns(source, records, used)
         if batch is None:
             batch = _IMAGES_AT_ONCE if first is not None and first.image is not None else _ROWS_AT_ONCE
             # A sentence model reads some hundred texts a second.
@@ -271,6 +284,28 @@ def _takes_texts(
     return False
 
 
+def _are_codes(store: Store | None, encoder: Encoder | None, metric: str | None) -> bool | None:
+    """Return True if rows of a file must be codes, False if they are vectors, None if their type shows it."""
+    if encoder is not None:
+        return False
+    if store is not None:
+        return True
+    return None if metric is None else False
+
+
+def _check_columns(source: str, records: Records, encoder: Encoder | None) -> None:
+    """Check that the rows of a file are as long as the vectors of the store: those of known ids are not read later.
+
+    Raises:
+        ShapeError: they are not.
+    """
+    if records.vectors is None or encoder is None:
+        return
+    found, expected = records.vectors.shape[1:], tuple(encoder.input_shape)
+    if found != expected:
+        raise ShapeError(f"vectors of {source} have shape {found}; the store takes {expected}: add them to another one")
+
+
 def _code_bytes(first: Record | None) -> int | None:
     return None if first is None or first.code is None else len(first.code)
 
@@ -278,4 +313,4 @@ def _code_bytes(first: Record | None) -> int | None:
 def _peeked(records: Records) -> tuple[Record | None, Records]:
     source: Iterator[Record] = iter(records.records)
     first = next(source, None)
-    return first, Records(records.total, source if first is None else chain([first], source))
+    return first, replace(records, records=source if first is None else chain([first], source))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hamtarget._metric import MetricName
     from hamtarget.encoders.protocol import Encoder
     from hamtarget.search.embeddings import ElementName
     from hamtarget.store import Store
@@ -30,6 +31,7 @@ class WantedStore:
     bits: int | None
     radius: int | None
     embeddings: str | None
+    metric: MetricName | None = None
 
 
 def chosen_encoder(model: Path | None, encoder: str | None) -> Encoder | None:
@@ -87,16 +89,23 @@ def create_store(place: str, wanted: WantedStore, *, code_bytes: int | None = No
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
         if code_bytes is None:
-            raise FileError(
-                f"{place} is no store yet; to make one of images, vectors or texts, pass --model or --encoder"
-            )
+            raise FileError(f"{place} is no store yet; to make one of images or texts, pass --model or --encoder")
         bits = 8 * code_bytes
+    if encoder is None and wanted.metric is not None:
+        raise InputError(f"--metric is {wanted.metric}, but the source has no vectors; leave it out")
     kind = default_embeddings(encoder) if wanted.embeddings is None else None
     if wanted.embeddings not in (None, "none"):
         if encoder is None:
             raise InputError("--embeddings is given without --model or --encoder, which make them")
         kind = Embeddings(encoder.n_bits, cast("ElementName", wanted.embeddings), "cosine")
-    return Store.create(place, encoder=encoder, n_bits=bits, radius=wanted.radius, embeddings=kind)
+    return Store.create(
+        place,
+        encoder=encoder,
+        n_bits=bits,
+        radius=wanted.radius,
+        embeddings=kind,
+        vectors=wanted.metric or "auto",
+    )
 
 
 def check_same(store: Store, wanted: WantedStore) -> None:
@@ -110,6 +119,7 @@ def check_same(store: Store, wanted: WantedStore) -> None:
         ("bits", wanted.bits, store.n_bits),
         ("radius", wanted.radius, store.radius),
         ("embeddings", wanted.embeddings, kept),
+        ("metric", wanted.metric, store.vectors or "none"),
     ):
         if given is not None and given != own:
             raise InputError(f"--{name} is {given}; {store.path} has {own}: leave the option out, or make a new store")

@@ -55,10 +55,12 @@ class Records:
     Attributes:
         total: number of records; None if it is not known before the end.
         records: the records themselves.
+        vectors: all vectors as one array, (rows, columns), if the source is a file of them.
     """
 
     total: int | None
     records: Iterable[Record]
+    vectors: Any = None
 
     def batches(self, size: int) -> Iterator[list[Record]]:
         """Yield the records, `size` at a time."""
@@ -70,7 +72,7 @@ class Records:
 def open_records(
     source: str,
     *,
-    codes: bool = False,
+    codes: bool | None = False,
     key: str | None = None,
     on_broken: Callable[[str], None] | None = None,
     on_found: Callable[[int], None] | None = None,
@@ -82,7 +84,7 @@ def open_records(
 
     Args:
         source: a path, or "-" for lines on the standard input.
-        codes: True if the rows of a file of vectors are packed codes.
+        codes: True if the rows of a file of vectors are packed codes; None: if they are uint8.
         key: name of the array in an npz or HDF5 file.
         on_broken: called with what is wrong with an image that no store can name; without it, all are given.
         on_found: told how many images were found, while a folder is listed.
@@ -312,12 +314,14 @@ def _label(images: Any, row: int) -> dict[str, Any]:
     return {"labels": [name for name, has in zip(images.class_names, label, strict=True) if has]}
 
 
-def _vectors(path: Path, *, codes: bool, key: str | None) -> Records:
+def _vectors(path: Path, *, codes: bool | None, key: str | None) -> Records:
     from hamtarget.datasets.vector_files import open_vectors
 
     vectors = open_vectors(path, key=key)
+    if codes is None:
+        codes = vectors.dtype == "uint8"
     if not codes:
-        return Records(len(vectors), (Record(row, vector=vector) for row, vector in enumerate(vectors)))
+        return Records(len(vectors), (Record(row, vector=vector) for row, vector in enumerate(vectors)), vectors)
     if vectors.dtype != "uint8":
         raise InputError(f"{path} holds {vectors.dtype}; expected packed codes, uint8: pass --model to encode vectors")
     return Records(len(vectors), (Record(row, code=code.tobytes()) for row, code in enumerate(vectors)))
