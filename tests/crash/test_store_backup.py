@@ -161,12 +161,8 @@ def test_a_killed_backup_leaves_the_one_before_or_the_new_one(tmp_path):
         store.compact()
         store.backup(tmp_path / "copy")
         known = {store.sequence: content(tmp_path / "store")}
-    rng = random.Random(3)
-    under_way = 0
-    for _ in range(40):
-        with Store.open(tmp_path / "store") as store:
-            fill(store, 5, first=rng.randrange(4000))
-            known[store.sequence] = content(tmp_path / "store")
+
+    def begin_backup():
         child = os.fork()
         if child == 0:
             try:
@@ -174,7 +170,20 @@ def test_a_killed_backup_leaves_the_one_before_or_the_new_one(tmp_path):
                     store.backup(tmp_path / "copy")
             finally:
                 os._exit(0)
-        time.sleep(rng.uniform(0, 0.12))
+        return child
+
+    # Kills must come while a backup is under way, on a fast machine as on a slow one.
+    started = time.monotonic()
+    os.waitpid(begin_backup(), 0)
+    seconds = time.monotonic() - started
+    rng = random.Random(3)
+    under_way = 0
+    for _ in range(40):
+        with Store.open(tmp_path / "store") as store:
+            fill(store, 5, first=rng.randrange(4000))
+            known[store.sequence] = content(tmp_path / "store")
+        child = begin_backup()
+        time.sleep(rng.uniform(0, seconds))
         os.kill(child, signal.SIGKILL)
         under_way += os.waitpid(child, 0)[1] == signal.SIGKILL
         if not (tmp_path / "copy").exists():
