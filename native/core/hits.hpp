@@ -260,6 +260,18 @@ struct Hits {
 
     Hits() { offsets.push(0); }
 
+    // Count the queries whose hits are here.
+    std::size_t n_queries() const { return offsets.size() - 1; }
+
+    // Forget everything, and keep the memory.
+    void clear() {
+        offsets.shrink(1);
+        ids.clear();
+        distances.clear();
+        embedding_distances.clear();
+        costs.clear();
+    }
+
     // Append the hits of the queries that follow, piece by piece: `n_threads` threads copy at the same time.
     void append(std::span<const Hits> pieces, std::size_t n_threads) {
         struct Start {
@@ -319,10 +331,10 @@ struct Hits {
         }
     }
 
-    // Keep at most `limit` hits of each query, the first. Hits are not ranked by embedding.
-    void keep_first(std::size_t limit) {
-        std::size_t kept = 0, start = 0;
-        for (std::size_t q = 0; q + 1 < offsets.size(); ++q) {
+    // Keep at most `limit` hits of each query from `first_query` on. Hits are not ranked by embedding.
+    void keep_first(std::size_t limit, std::size_t first_query) {
+        std::size_t start = range(first_query).start, kept = start;
+        for (std::size_t q = first_query; q < n_queries(); ++q) {
             const std::size_t stop = static_cast<std::size_t>(offsets[q + 1]), count = std::min(stop - start, limit);
             if (kept < start) {
                 std::memmove(ids.data() + kept, ids.data() + start, count * sizeof ids[0]);

@@ -353,18 +353,22 @@ void MultiIndex::start_merging() noexcept {
 std::vector<Part> MultiIndex::choose_merge() {
     merging_.clear();
     const auto now = manifest();
-    const PartRange due = due_merge(*now, policy_);
+    const PartRange due = due_merge(*now, policy_, Clock::now() >= rested_);
     if (due.empty() || now->n_rows() < retry_rows_) return {};
     const auto begin = now->parts.begin();
     merging_.assign(begin + static_cast<std::ptrdiff_t>(due.first), begin + static_cast<std::ptrdiff_t>(due.last));
     return merging_;
 }
 
-std::vector<Part> MultiIndex::take_merged(std::optional<Part> merged) noexcept {
+std::vector<Part> MultiIndex::take_merged(std::optional<Part> merged, Clock::time_point start) noexcept {
     try {
         if (merged) {
             Manifest next = *manifest();
-            if (next.parts[0].segment == merging_[0].segment) next.young.reset();
+            if (next.parts[0].segment == merging_[0].segment) {
+                next.young.reset();
+                const Clock::time_point now = Clock::now();
+                rested_ = now + static_cast<Clock::rep>(policy_.rest) * (now - start);
+            }
             put_in_place(next, merging_, std::move(*merged));
             publish(std::move(next));
             retry_rows_ = 0;
@@ -383,6 +387,7 @@ std::vector<Part> MultiIndex::take_merged(std::optional<Part> merged) noexcept {
 
 void MultiIndex::merge_all(MultiIndex* index, const Background::Life& life, Layout layout, std::vector<Part> parts) {
     while (!parts.empty()) {
+        const Clock::time_point start = Clock::now();
         std::optional<Part> merged;
         try {
             merged = merged_part(layout, parts);
@@ -393,7 +398,7 @@ void MultiIndex::merge_all(MultiIndex* index, const Background::Life& life, Layo
         {
             const Background::Publishing publishing(life, [&]() -> std::mutex& { return index->write_mutex_; });
             if (!publishing) return;
-            following = index->take_merged(std::move(merged));
+            following = index->take_merged(std::move(merged), start);
         }
         // Only now are the old parts freed, which takes long: nobody waits for it.
         parts = std::move(following);

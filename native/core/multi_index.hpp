@@ -5,6 +5,7 @@
 // manifest holds; a search holds on to the manifest it began with.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +62,7 @@ class MultiIndex {
   private:
     // All of these but `merge_all` are for whoever holds write_mutex_.
     using Writing = std::unique_lock<std::mutex>;
+    using Clock = std::chrono::steady_clock;
 
     // Begin a change: wait for room if parts are very many.
     Writing start_writing();
@@ -81,8 +83,9 @@ class MultiIndex {
     void start_merging() noexcept;
     // Return what should be merged now, and remember it in merging_.
     std::vector<Part> choose_merge();
-    // Publish what the thread has made of merging_ (null: there was no memory), and return what it should merge next.
-    std::vector<Part> take_merged(std::optional<Part> merged) noexcept;
+    // Publish what the thread has made of merging_ since `start` (null: there was no memory), and return what it should
+    // merge next.
+    std::vector<Part> take_merged(std::optional<Part> merged, Clock::time_point start) noexcept;
     // Merge until nothing is due. This is what the thread does.
     static void merge_all(MultiIndex* index, const Background::Life& life, Layout layout, std::vector<Part> parts);
 
@@ -97,6 +100,8 @@ class MultiIndex {
 
     std::vector<Part> merging_;  // what the thread merges; empty: there is no thread
     std::condition_variable merged_;
+    // When the thread has rested from its last merge into the first part.
+    Clock::time_point rested_{};
     // After a merge that failed for want of memory: try again when there are so many rows.
     std::size_t retry_rows_ = 0;
     Background background_;  // destroyed first: its thread uses all the others

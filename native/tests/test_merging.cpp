@@ -80,7 +80,7 @@ void changes_during_merges(std::uint64_t seed) {
     }
     index->settle();
     CHECK(index->manifest()->n_live() == model.size());
-    CHECK(due_merge(*index->manifest(), kEager).empty());
+    CHECK(due_merge(*index->manifest(), kEager, false).empty());
     check_search(*index, model, random);
     std::vector<std::int64_t> ids;
     for (const auto& [id, row] : model) ids.push_back(id);

@@ -1,11 +1,9 @@
 #include "search.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <span>
 #include <thread>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "filtering.hpp"
 #include "prober.hpp"
 #include "searcher.hpp"
+#include "split_searcher.hpp"
 
 namespace hamtarget {
 
@@ -87,83 +86,13 @@ void search_manifest(const MultiIndex& index, const Manifest& manifest, const Re
         const auto make = [&] { return std::make_unique<Prober>(index, manifest, request); };
         return search_by(make, request, first, n_threads, hits);
     }
+    if (SplitSearcher::suits(manifest, request)) {
+        const auto make = [&] { return std::make_unique<SplitSearcher>(index, manifest, request); };
+        return search_by(make, request, first, n_threads, hits);
+    }
     const SearchPlan plan(index.layout(), manifest, request);
     const auto make = [&] { return std::make_unique<Searcher>(index, manifest, request, plan); };
     search_by(make, request, first, n_threads, hits);
-}
-
-// Tell whether filters know which queries find nothing in the parts after the first.
-bool has_filters(const Manifest& manifest, std::size_t radius) {
-    const Part& last = manifest.parts.back();
-    const auto serves = [&](const auto& filter) { return filter && filter->serves(radius); };
-    const bool has_others = manifest.parts.size() > (last.delta ? 2 : 1);
-    return (!last.delta || serves(last.delta->filter)) && (!has_others || serves(manifest.young));
-}
-
-// Tell whether the large first part is searched alone, and the others after it. Most queries find nothing in those, and a
-// search of one part is faster than one of several. With a limit, what is found in one part spares work in the next:
-// then it pays only if few queries are searched for twice.
-bool splits(const MultiIndex& index, const Manifest& manifest, const Request& request) {
-    return manifest.parts.size() > 1 && !manifest.parts[0].segment->tables.empty() &&
-           manifest.parts[0].n_rows > manifest.n_rows() / 2 && !request.rerank && !probes(index, manifest, request) &&
-           (request.limit == kNoLimit || has_filters(manifest, request.radius));
-}
-
-Manifest manifest_of(std::span<const Part> parts) {
-    Manifest manifest;
-    manifest.parts.assign(parts.begin(), parts.end());
-    return manifest;
-}
-
-// Search some parts for the queries that may have hits there, and add those to what was found before.
-void search_young(const MultiIndex& index, std::span<const Part> parts, const YoungFilter* filter,
-                  const Request& request, std::size_t n_threads, Hits& hits) {
-    if (parts.empty()) return;
-    const std::size_t n_queries = request.queries.n_rows, n_bytes = request.queries.n_bytes;
-    std::vector<std::uint32_t> selected;
-    if (filter && filter->serves(request.radius)) {
-        filter->select(request.queries, selected);
-    } else {
-        selected.resize(n_queries);
-        std::iota(selected.begin(), selected.end(), 0u);
-    }
-    if (selected.empty()) return;
-    std::vector<std::uint8_t> codes(selected.size() * n_bytes);
-    for (std::size_t i = 0; i < selected.size(); ++i)
-        std::memcpy(codes.data() + i * n_bytes, request.queries.row(selected[i]), n_bytes);
-    Request some = request;
-    some.queries = {codes.data(), selected.size(), n_bytes};
-    // A search of one part is faster than one of several, if there are few.
-    constexpr std::size_t kFew = 4;
-    const std::size_t at_once = parts.size() > kFew ? parts.size() : 1;
-    std::vector<std::uint32_t> all(selected.size());
-    std::iota(all.begin(), all.end(), 0u);
-    Hits others;
-    search_manifest(index, manifest_of(parts.first(at_once)), some, 0, n_threads, others);
-    for (std::size_t p = at_once; p < parts.size(); ++p) {
-        Hits more;
-        search_manifest(index, manifest_of(parts.subspan(p, 1)), some, 0, n_threads, more);
-        others.insert(more, all);
-    }
-    hits.insert(others, selected);
-}
-
-void search_split(const MultiIndex& index, const Manifest& manifest, const Request& request, std::size_t n_threads,
-                  Hits& hits) {
-    const std::span<const Part> parts(manifest.parts), young = parts.subspan(1);
-    const bool has_delta = static_cast<bool>(young.back().delta);
-    search_manifest(index, manifest_of(parts.first(1)), request, 0, n_threads, hits);
-    const std::size_t n_first = hits.ids.size();
-    // With a limit on hits a query, some of them will be dropped; those that are kept count.
-    Limits uncounted(request.limits);
-    Request later = request;
-    if (request.limits && request.limit != kNoLimit) later.limits = &uncounted;
-    search_young(index, young.first(young.size() - has_delta), manifest.young.get(), later, n_threads, hits);
-    // A delta is scanned, so that it has a filter of its own.
-    if (has_delta) search_young(index, young.last(1), young.back().delta->filter.get(), later, n_threads, hits);
-    if (request.limit == kNoLimit) return;
-    hits.keep_first(request.limit);
-    if (request.limits) request.limits->take(0, hits.ids.size() - n_first);
 }
 
 // A search with a filter. It costs about as much as one without: what the filter refuses is marked, or left out.
@@ -250,10 +179,7 @@ Hits search(const MultiIndex& index, const Request& request, std::size_t n_threa
     if (request.limits) request.limits->check();
     if (request.filter) return FilteredSearch(index, *manifest, request, n_threads).run();
     Hits hits;
-    if (splits(index, *manifest, request))
-        search_split(index, *manifest, request, n_threads, hits);
-    else
-        search_manifest(index, *manifest, request, 0, n_threads, hits);
+    search_manifest(index, *manifest, request, 0, n_threads, hits);
     return hits;
 }
 

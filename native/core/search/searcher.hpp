@@ -33,6 +33,9 @@ namespace hamtarget {
 // the parts of the manifest, `t` the steps, `j` the tables.
 class Searcher {
   public:
+    // Queries that read a block of rows while it is in the cache.
+    static constexpr std::size_t kChunk = 256;
+
     Searcher(const MultiIndex& index, const Manifest& manifest, const Request& request, const SearchPlan& plan)
         : layout_(index.layout()),
           kernel_(index.kernel()),
@@ -58,8 +61,6 @@ class Searcher {
     using Collecting = SearchPlan::Collecting;
     using TabledPart = SearchPlan::TabledPart;
 
-    // Queries that read a block of rows while it is in the cache.
-    static constexpr std::size_t kChunk = 256;
     // Looking a bucket up takes as long as scanning about so many rows, or more where it is far away in memory.
     static constexpr std::size_t kBucketSteps = 64;
 

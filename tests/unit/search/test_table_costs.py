@@ -141,17 +141,17 @@ def test_excerpts_of_any_length_miss_nothing(kernel, excerpt_bytes):
 
 def test_pieces_with_different_numbers_of_tables_are_searched_side_by_side(tmp_path):
     n_bits, radius = 64, 8
-    codes = clustered(260_000, n_bits // 8, flips=radius)
+    codes = clustered(602_200, n_bits // 8, flips=radius)
     index, scan = MultiIndex(n_bits, radius), FlatIndex(n_bits)
     # So few new rows beside so many are not merged.
-    for start, stop in ((0, 250_000), (250_000, 253_000), (253_000, 253_100)):
+    for start, stop in ((0, 600_000), (600_000, 602_100), (602_100, 602_200)):
         index.add(np.arange(start, stop), codes[start:stop])
-    index.delete(np.arange(0, 253_000, 7))
+    index.delete(np.arange(0, 600_000, 17))
     ids = index.ids()
     scan.add(ids, codes[ids])
     tables = [count for _, count in index.explain().pieces]
     assert len(set(tables)) == 3
-    queries = codes[:253_100:2500]
+    queries = codes[::6000]
     for within in (2, 5, 8, 11):
         assert found_by(index, queries, within) == found_by(scan, queries, within)
         assert found_by(index, queries, within, limit=2) == found_by(scan, queries, within, limit=2)
