@@ -104,8 +104,9 @@ class Growing {
 
     void push(T value) { *extend(1) = value; }
 
-    void copy_to(T* to) const {
-        if (size_) std::memcpy(to, data_, size_ * sizeof(T));
+    // Copy the elements `first` to `first + count - 1`.
+    void copy_to(T* to, std::size_t first, std::size_t count) const {
+        if (count) std::memcpy(to, data_ + first, count * sizeof(T));
     }
 
     void clear() { size_ = 0; }

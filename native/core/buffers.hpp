@@ -1,7 +1,8 @@
 // Large blocks of memory, of which a few are kept to be used again.
 //
 // A heavy batch has over 100 MB of results. The operating system clears fresh memory page by page, which takes a
-// seventh of the time of the search. Memory that held a result before need not be cleared.
+// seventh of the time of the search. Memory that held a result before need not be cleared. This
+// matters most to threads that live for one batch: what the C library gives them is always fresh.
 #pragma once
 
 #include <array>
@@ -40,6 +41,8 @@ inline void* allocate(std::size_t n_bytes) {
 class BufferPool {
   public:
     static constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+    // Smaller blocks are not kept.
+    static constexpr std::size_t kFewestBytes = std::size_t{64} << 10;
 
     static BufferPool& shared() {
         // Never destroyed: results may outlive everything else.
@@ -49,7 +52,7 @@ class BufferPool {
 
     // Return a block of at least `n_bytes`, and set `n_bytes` to its size.
     void* take(std::size_t& n_bytes) {
-        if (n_bytes >= kHugePage) {
+        if (n_bytes >= kFewestBytes) {
             // Do not wait for the lock: a process may be forked while another thread holds it.
             const std::unique_lock lock(mutex_, std::try_to_lock);
             std::size_t best = count_;
@@ -67,8 +70,8 @@ class BufferPool {
 
     void give(void* memory, std::size_t n_bytes) noexcept {
 #if defined(__linux__) && defined(MADV_FREE)
-        if (n_bytes >= kHugePage && n_bytes <= kMostBytes) {
-            madvise(memory, n_bytes & ~(kHugePage - 1), MADV_FREE);
+        if (n_bytes >= kFewestBytes && n_bytes <= kMostBytes) {
+            if (n_bytes >= kHugePage) madvise(memory, n_bytes & ~(kHugePage - 1), MADV_FREE);
             if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
                 // The oldest go first.
                 while (count_ == blocks_.size() || held_ + n_bytes > kMostBytes) std::free(remove(0));
@@ -108,7 +111,7 @@ class BufferPool {
     std::mutex mutex_;
     std::size_t count_ = 0;
     std::size_t held_ = 0;
-    std::array<Kept, 16> blocks_{};
+    std::array<Kept, 32> blocks_{};
 };
 
 }  // namespace hamtarget

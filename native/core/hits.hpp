@@ -272,34 +272,45 @@ struct Hits {
         costs.clear();
     }
 
-    // Append the hits of the queries that follow, piece by piece: `n_threads` threads copy at the same time.
-    void append(std::span<const Hits> pieces, std::size_t n_threads) {
+    // Some queries of other hits: `first` to `last` - 1.
+    struct Piece {
+        const Hits* hits = nullptr;
+        std::size_t first = 0, last = 0;
+
+        std::size_t n_hits() const { return static_cast<std::size_t>(hits->offsets[last] - hits->offsets[first]); }
+    };
+
+    // Append the hits of the queries that follow, piece by piece: `n_threads` threads copy at the same time. Either all
+    // queries are ranked by embedding, or none.
+    void append(std::span<const Piece> pieces, std::size_t n_threads) {
         struct Start {
-            std::size_t query, hit, ranked;
+            std::size_t query, hit;
         };
-        std::vector<Start> starts{{offsets.size() - 1, ids.size(), embedding_distances.size()}};
-        for (const Hits& piece : pieces) {
-            const Start& last = starts.back();
-            starts.push_back({last.query + piece.offsets.size() - 1, last.hit + piece.ids.size(),
-                              last.ranked + piece.embedding_distances.size()});
-        }
+        std::vector<Start> starts{{n_queries(), ids.size()}};
+        for (const Piece& piece : pieces)
+            starts.push_back({starts.back().query + piece.last - piece.first, starts.back().hit + piece.n_hits()});
         const Start before = starts.front(), after = starts.back();
+        bool is_ranked = false;
+        for (const Piece& piece : pieces) is_ranked |= piece.hits->embedding_distances.size() > 0;
         offsets.extend(after.query - before.query);
         costs.extend(3 * (after.query - before.query));
         ids.extend(after.hit - before.hit);
         distances.extend(after.hit - before.hit);
-        embedding_distances.extend(after.ranked - before.ranked);
+        if (is_ranked) embedding_distances.extend(after.hit - before.hit);
         std::atomic<std::size_t> next = 0;
         const auto copy = [&] {
             for (std::size_t i; (i = next++) < pieces.size();) {
-                const Hits& piece = pieces[i];
+                const Piece& piece = pieces[i];
+                const Hits& from = *piece.hits;
                 const Start& to = starts[i];
-                for (std::size_t q = 1; q < piece.offsets.size(); ++q)
-                    offsets[to.query + q] = static_cast<std::int64_t>(to.hit) + piece.offsets[q];
-                piece.costs.copy_to(costs.data() + 3 * to.query);
-                piece.ids.copy_to(ids.data() + to.hit);
-                piece.distances.copy_to(distances.data() + to.hit);
-                piece.embedding_distances.copy_to(embedding_distances.data() + to.ranked);
+                const std::size_t hit = from.range(piece.first).start, n_hits = piece.n_hits();
+                for (std::size_t q = piece.first; q < piece.last; ++q)
+                    offsets[to.query + q - piece.first + 1] =
+                        from.offsets[q + 1] + static_cast<std::int64_t>(to.hit) - static_cast<std::int64_t>(hit);
+                from.costs.copy_to(costs.data() + 3 * to.query, 3 * piece.first, 3 * (piece.last - piece.first));
+                from.ids.copy_to(ids.data() + to.hit, hit, n_hits);
+                from.distances.copy_to(distances.data() + to.hit, hit, n_hits);
+                if (is_ranked) from.embedding_distances.copy_to(embedding_distances.data() + to.hit, hit, n_hits);
             }
         };
         std::vector<std::jthread> threads;

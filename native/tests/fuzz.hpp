@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "../core/buffers.hpp"
 #include "allocations.hpp"
 #include "check.hpp"
 
@@ -180,6 +181,8 @@ void run_cases(const std::filesystem::path& original, std::size_t count, std::ui
             ++tally.refused;
         }
         ::alarm(0);
+        // Memory of results is kept on purpose.
+        BufferPool::shared().clear();
         // A thread that has merged parts lets go of them a moment after it is done.
         for (int waits = 0; memory.now() > before + kSlackBytes && waits < 5'000; ++waits)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -96,7 +96,7 @@ class Growth:
         }
 
     def _adds(self) -> dict[str, Any]:
-        """Add rows as fast as possible, then slowly; compare searches meanwhile with those of the same rows, compact."""
+        """Add rows as fast as possible, then slowly; compare searches meanwhile with a compact index."""
         ids = np.arange(self.n_rows, self.n_rows + len(self.new)).reshape(self.n_adds, _ADDED)
         codes = self.new.reshape(self.n_adds, _ADDED, 8)
         forget_peak()

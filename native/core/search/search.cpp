@@ -32,10 +32,12 @@ void search_by(MakeSearcher make_searcher, const Request& request, std::size_t f
     n_threads = std::clamp<std::size_t>(n_queries, 1, n_threads);
     if (n_threads == 1) return make_searcher()->run(first, first + n_queries, hits);
     // More pieces than threads, so that all threads are busy to the end. This thread takes pieces from the first on and
-    // writes its hits where they will stay; the others take pieces from the last on, which are copied at the end.
+    // writes its hits where they will stay; the others take pieces from the last on, and what they write one after another
+    // is copied at the end.
     const std::size_t n_pieces = std::min(n_queries, 16 * n_threads);
     const auto start_of = [&](std::size_t piece) { return first + piece * n_queries / n_pieces; };
-    std::vector<Hits> pieces(n_pieces);
+    std::vector<Hits::Piece> pieces(n_pieces);
+    std::vector<Hits> found(n_threads - 1);
     std::size_t next = 0, end = n_pieces;
     std::exception_ptr failure;
     std::mutex mutex;
@@ -61,11 +63,14 @@ void search_by(MakeSearcher make_searcher, const Request& request, std::size_t f
     };
     {
         std::vector<std::jthread> threads;
-        for (std::size_t i = 1; i < n_threads; ++i)
+        for (Hits& own : found)
             threads.emplace_back([&] {
                 work([&] { return --end; },
                      [&](auto& searcher, std::size_t piece) {
-                         searcher.run(start_of(piece), start_of(piece + 1), pieces[piece]);
+                         const std::size_t before = own.n_queries();
+                         searcher.run(start_of(piece), start_of(piece + 1), own);
+                         pieces[piece] = {&own, before, own.n_queries()};
+                         if (before == 0) own.expect(n_queries / n_threads);
                      });
             });
         work([&] { return next++; },
@@ -123,7 +128,7 @@ class FilteredSearch {
     static constexpr std::size_t kMostTried = 64;
 
     std::size_t n_queries() const { return request_.queries.n_rows; }
-    std::size_t done() const { return hits_.offsets.size() - 1; }
+    std::size_t done() const { return hits_.n_queries(); }
     // Count the rows that may be hits: at most, while a filter has not been marked.
     std::size_t n_allowed() const { return manifest_.n_live(); }
 
