@@ -231,12 +231,15 @@ std::unique_ptr<MultiIndex> open_file(const std::string& path, bool mapped, bool
     return open_index(path, access, check, best_kernel());
 }
 
-// Return the rows, tables and bytes of an excerpt of each part, the largest first.
-std::vector<std::tuple<std::size_t, std::size_t, std::size_t>> parts_of(const MultiIndex& index) {
-    std::vector<std::tuple<std::size_t, std::size_t, std::size_t>> parts;
+using PartNumbers = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>;
+
+// Return the rows, tables, bytes of an excerpt and stored codes of each part, the largest first.
+std::vector<PartNumbers> parts_of(const MultiIndex& index) {
+    std::vector<PartNumbers> parts;
     for (const Part& part : index.manifest()->parts) {
         const auto& tables = part.segment->tables;
-        parts.emplace_back(part.n_rows, tables.size(), tables.empty() ? 0 : tables.back().excerpts.n_bytes);
+        parts.emplace_back(part.n_rows, tables.size(), tables.empty() ? 0 : tables.back().excerpts.n_bytes,
+                           part.n_codes());
     }
     std::sort(parts.rbegin(), parts.rend());
     return parts;
@@ -383,7 +386,7 @@ NB_MODULE(_native, module) {
         .def_prop_ro("n_bytes", [](const MultiIndex& index) { return index.layout().n_bytes; })
         .def_prop_ro("n_tables", [](const MultiIndex& index) { return index.layout().n_tables; })
         .def_prop_ro("is_planned", [](const MultiIndex& index) { return index.layout().is_planned; })
-        .def_prop_ro("parts", &parts_of, "Rows, tables and bytes of an excerpt of each part, the largest first.")
+        .def_prop_ro("parts", &parts_of, "Rows, tables, bytes of an excerpt and stored codes of each part, the largest first.")
         .def_prop_ro("radius", &MultiIndex::radius)
         .def_prop_ro("n_dims", [](const MultiIndex& index) { return index.embedding().n_dims; })
         .def_prop_ro("element", [](const MultiIndex& index) { return index.embedding().element; })

@@ -30,12 +30,12 @@ class GatheredRows {
         if (!segment.is_verified) std::memset(codes_.data() + filled_ * n_bytes, 0, part.n_live() * n_bytes);
         // Codes by place, because they lie so. (Segment::codes_by_row would lock: a child that is forked meanwhile would
         // find it locked for ever.)
-        for (std::size_t place = 0; place < part.n_rows; ++place) {
-            const RowNumber row = segment.row_at(place);
-            if (part.is_deleted(row)) continue;
-            std::memcpy(codes_.data() + (filled_ + live.number(row)) * n_bytes, segment.codes.data() + place * n_bytes,
-                        n_bytes);
-        }
+        for (std::size_t place = 0; place < part.n_codes(); ++place)
+            segment.each_row_at(place, [&](RowNumber row) {
+                if (part.is_deleted(row)) return;
+                std::memcpy(codes_.data() + (filled_ + live.number(row)) * n_bytes,
+                            segment.codes.data() + place * n_bytes, n_bytes);
+            });
         for (std::size_t i = 0; i < part.n_rows; ++i) {
             const RowNumber row = row_number(i);
             if (part.is_deleted(row)) continue;

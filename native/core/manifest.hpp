@@ -34,6 +34,8 @@ struct Part {
         return word >= deleted->size() || ((*deleted)[word] >> (raw(row) % 64) & 1);
     }
     std::size_t n_live() const { return n_rows - n_deleted; }
+    // Count the places of codes.
+    std::size_t n_codes() const { return segment->shared.empty() ? n_rows : segment->n_codes; }
 };
 
 struct Manifest {

@@ -263,7 +263,7 @@ Part MultiIndex::new_delta() const {
                       Array<std::uint8_t>(kMinTableRows * layout_.embedding_bytes),
                       YoungFilter::make(layout_.n_bytes, radius_, kMinTableRows)};
     Segment segment;
-    segment.n_rows = kMinTableRows;
+    segment.n_rows = segment.n_codes = kMinTableRows;
     segment.codes = delta.codes;
     segment.ids = IdColumn(Array<const Id>(delta.ids));
     segment.embeddings = delta.embeddings;
@@ -302,7 +302,7 @@ void MultiIndex::renew_filter(Manifest& manifest) const {
     manifest.young = YoungFilter::make(layout_.n_bytes, radius_, capacity);
     if (!manifest.young) return;
     for (std::size_t p = 1; p < parts.size(); ++p)
-        manifest.young->add({parts[p].segment->codes.data(), parts[p].n_rows, layout_.n_bytes});
+        manifest.young->add({parts[p].segment->codes.data(), parts[p].n_codes(), layout_.n_bytes});
 }
 
 MultiIndex::Writing MultiIndex::start_writing() {

@@ -3,6 +3,7 @@
 // Rows are numbered in the order of their ids. So consecutive ids need no memory, hits are sorted by their row numbers,
 // and rows ascend within a bucket: hits of a bucket come out in order. Codes are not stored by row: the first table
 // has them all, and the place of each row is worked out when a caller asks for codes by row, which no search does.
+// Where many rows share their codes, tables have each code once, and the numbers of codes in the place of rows.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "../kernels/tables.hpp"
 #include "array.hpp"
+#include "shared_codes.hpp"
 
 namespace hamtarget {
 
@@ -128,14 +130,16 @@ class IdColumn {
 // Where each row of a segment is in its first table: made when it is needed first, and kept.
 class Places {
   public:
-    Array<const std::uint32_t> of(const Table& first_table) {
+    // `each_row(place, found)` calls found(row) for the rows at a place.
+    template <class EachRow>
+    Array<const std::uint32_t> of(std::size_t n_rows, std::size_t n_places, EachRow each_row) {
         const std::lock_guard lock(mutex_);
         if (places_.empty()) {
-            Array<std::uint32_t> places(first_table.n_rows);
+            Array<std::uint32_t> places(n_rows);
             // A forged file may not have every row.
             std::memset(places.data(), 0, places.n_bytes());
-            for (std::uint32_t place = 0; place < first_table.n_rows; ++place)
-                places[raw(first_table.row_at(place))] = place;
+            for (std::size_t place = 0; place < n_places; ++place)
+                each_row(place, [&](RowNumber row) { places[raw(row)] = static_cast<std::uint32_t>(place); });
             places_ = places;
         }
         return places_;
@@ -164,35 +168,53 @@ struct CodesByRow {
 
 struct Segment {
     std::size_t n_rows = 0;
+    std::size_t n_codes = 0;               // fewer than rows where rows share codes
     IdColumn ids;                          // by row, ascending, except in a delta
+    SharedCodes shared;                    // only where there are tables
     Array<const std::uint8_t> codes;       // by place
     Array<const std::uint8_t> embeddings;  // by row
     std::vector<Table> tables;             // none: rows are scanned, and places are rows
     std::shared_ptr<const void> table_memory;  // what the tables point into
     // False for a file that was opened without verification, or that is mapped: another program may change it at any
     // time. Then nothing is known of the numbers in the arrays. Ids may not ascend; and every place and every row that
-    // is read from the arrays is brought into range when it is used: by Table, IdColumn, Part, and `embedding`.
+    // is read from the arrays is brought into range when it is used: by Table, SharedCodes, IdColumn, Part, and `embedding`.
     bool is_verified = true;
     std::shared_ptr<Places> places = std::make_shared<Places>();
 
     CodesByRow codes_by_row(std::size_t n_bytes) const {
-        return {codes.data(), n_bytes, tables.empty() ? Array<const std::uint32_t>() : places->of(tables[0])};
+        if (tables.empty()) return {codes.data(), n_bytes, {}};
+        const auto each = [&](std::size_t place, auto found) { each_row_at(place, found); };
+        return {codes.data(), n_bytes, places->of(n_rows, n_codes, each)};
     }
 
     const std::uint8_t* embedding(RowNumber row, std::size_t width) const {
         return embeddings.data() + std::min<std::size_t>(raw(row), n_rows - 1) * width;
     }
 
-    // Return the row at a place of `codes`.
-    RowNumber row_at(std::size_t place) const { return tables.empty() ? row_number(place) : tables[0].row_at(place); }
+    // Return the number of the code at a place of `codes`: that of its row, unless rows share codes.
+    RowNumber code_at(std::size_t place) const { return tables.empty() ? row_number(place) : tables[0].rows[place]; }
+
+    // Call found(row) for each row of a code.
+    template <class Found>
+    void each_row(RowNumber code, Found found) const {
+        if (shared.empty())
+            found(std::min(code, row_number(n_rows - 1)));
+        else
+            shared.each_row(code, found);
+    }
+    // Call found(row) for each row whose code is at a place of `codes`.
+    template <class Found>
+    void each_row_at(std::size_t place, Found found) const {
+        each_row(code_at(place), found);
+    }
 
     std::size_t memory() const {
         // The codes are those of the first table.
-        std::size_t sum = ids.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
+        std::size_t sum = ids.n_bytes() + shared.n_bytes() + codes.n_bytes() + places->n_bytes() + embeddings.n_bytes();
         for (std::size_t t = 0; t < tables.size(); ++t) {
             sum += tables[t].n_offsets() * sizeof(std::uint32_t);
-            sum += tables[t].has_excerpts() ? n_rows * tables[t].excerpts.entry_bytes()
-                                            : n_rows * sizeof(RowNumber) + (t > 0 ? codes.n_bytes() : 0);
+            sum += tables[t].has_excerpts() ? n_codes * tables[t].excerpts.entry_bytes()
+                                            : n_codes * sizeof(RowNumber) + (t > 0 ? codes.n_bytes() : 0);
         }
         return sum;
     }

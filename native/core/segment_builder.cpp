@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <utility>
 
+#include "code_sharing.hpp"
 #include "table_plan.hpp"
 
 namespace hamtarget {
@@ -37,6 +39,7 @@ struct InOrder {
     const RowsView& source;
     const std::vector<std::uint32_t>& order;
 
+    std::size_t size() const { return order.empty() ? source.codes.n_rows : order.size(); }
     std::size_t from(std::size_t row) const { return order.empty() ? row : order[row]; }
     const std::uint8_t* code(std::size_t row) const { return source.codes.row(from(row)); }
 };
@@ -61,18 +64,22 @@ const std::uint32_t* place_rows(const KeyBits& key, std::size_t n_rows, CodeOf c
     return offsets.data();
 }
 
-// Build a table of whole codes.
-Table build_table(const InOrder& rows, const KeyBits& key, Block& block) {
-    const std::size_t n_rows = rows.source.codes.n_rows, n_bytes = rows.source.codes.n_bytes;
+// Build a table of whole codes, whose numbers are these; none: those of the rows.
+Table build_table(const InOrder& rows, std::span<const RowNumber> numbers_of, const KeyBits& key, Block& block) {
+    const std::size_t n_rows = rows.size(), n_bytes = rows.source.codes.n_bytes;
     const auto codes = block.cut<std::uint8_t>(n_rows * n_bytes);
     const auto numbers = block.cut<RowNumber>(n_rows);
     const auto write = [&](std::size_t row, const std::uint8_t* code, std::size_t place) {
         copy_code(codes.data() + place * n_bytes, code, n_bytes);
-        numbers[place] = row_number(row);
+        numbers[place] = numbers_of.empty() ? row_number(row) : numbers_of[row];
     };
     const auto code_of = [&](std::size_t row) { return rows.code(row); };
     const std::uint32_t* offsets = place_rows(key, n_rows, code_of, write, block);
-    Table table{key, offsets, codes.data(), numbers.data(), static_cast<std::uint32_t>(n_rows)};
+    Table table{.key = key,
+                .offsets = offsets,
+                .codes = codes.data(),
+                .rows = numbers.data(),
+                .n_rows = static_cast<std::uint32_t>(n_rows)};
     table.mean_bucket = mean_bucket(table);
     return table;
 }
@@ -98,6 +105,28 @@ Table build_excerpts(const Table& first, const KeyBits& key, std::size_t excerpt
     return table;
 }
 
+// Build the tables of a segment. Where rows share codes, `rows` are those with different codes, whose numbers these are.
+void build_tables(const Layout& layout, const InOrder& rows, std::span<const RowNumber> numbers, Segment& segment) {
+    const std::size_t n_rows = rows.size(), n_bytes = layout.n_bytes;
+    const TablePlan plan = plan_of(layout, n_rows);
+    const auto key = [&](std::size_t t) { return key_bits(n_bytes, plan.n_tables, t, n_rows); };
+    const auto has_excerpts = [&](std::size_t t) { return t > 0 && plan.excerpt_bytes > 0; };
+    std::size_t n_needed = 0;
+    for (std::size_t t = 0; t < plan.n_tables; ++t) {
+        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key(t).length()) + 1);
+        n_needed += has_excerpts(t)
+                        ? Block::n_bytes_for<std::uint8_t>(n_rows * (plan.excerpt_bytes + sizeof(std::uint32_t)))
+                        : Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<RowNumber>(n_rows);
+    }
+    Block block(n_needed);
+    for (std::size_t t = 0; t < plan.n_tables; ++t)
+        segment.tables.push_back(
+            has_excerpts(t) ? build_excerpts(segment.tables[0], key(t), plan.excerpt_bytes, n_bytes, block)
+                            : build_table(rows, numbers, key(t), block));
+    segment.table_memory = block.owner();
+    segment.codes = Array<const std::uint8_t>(block.owner(), segment.tables[0].codes, n_rows * n_bytes);
+}
+
 }  // namespace
 
 std::vector<std::uint32_t> id_order(const Id* ids, std::size_t count) {
@@ -113,7 +142,7 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
     const InOrder rows{source, order};
     const std::size_t n_rows = source.codes.n_rows, n_bytes = layout.n_bytes, width = layout.embedding_bytes;
     Segment segment;
-    segment.n_rows = n_rows;
+    segment.n_rows = segment.n_codes = n_rows;
     segment.ids = IdColumn::of(n_rows, [&](std::size_t row) { return source.ids[rows.from(row)]; });
     if (width) {
         Array<std::uint8_t> embeddings(n_rows * width);
@@ -127,23 +156,17 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
         segment.codes = codes;
         return segment;
     }
-    const TablePlan plan = plan_of(layout, n_rows);
-    const auto key = [&](std::size_t t) { return key_bits(n_bytes, plan.n_tables, t, n_rows); };
-    const auto has_excerpts = [&](std::size_t t) { return t > 0 && plan.excerpt_bytes > 0; };
-    std::size_t n_needed = 0;
-    for (std::size_t t = 0; t < plan.n_tables; ++t) {
-        n_needed += Block::n_bytes_for<std::uint32_t>((std::size_t{1} << key(t).length()) + 1);
-        n_needed += has_excerpts(t)
-                        ? Block::n_bytes_for<std::uint8_t>(n_rows * (plan.excerpt_bytes + sizeof(std::uint32_t)))
-                        : Block::n_bytes_for<std::uint8_t>(n_rows * n_bytes) + Block::n_bytes_for<RowNumber>(n_rows);
+    if (repeats(source.codes)) {
+        CodeSharing sharing = share_codes(n_rows, n_bytes, [&](std::size_t row) { return rows.code(row); });
+        if (static_cast<double>(sharing.numbers.size()) <= kMostDifferent * static_cast<double>(n_rows)) {
+            segment.shared = std::move(sharing.shared);
+            segment.n_codes = sharing.numbers.size();
+            for (std::uint32_t& row : sharing.first_rows) row = static_cast<std::uint32_t>(rows.from(row));
+            build_tables(layout, InOrder{source, sharing.first_rows}, sharing.numbers, segment);
+            return segment;
+        }
     }
-    Block block(n_needed);
-    for (std::size_t t = 0; t < plan.n_tables; ++t)
-        segment.tables.push_back(
-            has_excerpts(t) ? build_excerpts(segment.tables[0], key(t), plan.excerpt_bytes, n_bytes, block)
-                            : build_table(rows, key(t), block));
-    segment.table_memory = block.owner();
-    segment.codes = Array<const std::uint8_t>(block.owner(), segment.tables[0].codes, n_rows * n_bytes);
+    build_tables(layout, rows, {}, segment);
     return segment;
 }
 

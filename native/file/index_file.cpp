@@ -21,6 +21,8 @@ enum Field : std::size_t { kNumBytes, kNumTables, kRadius, kNumDims, kElement, k
 // Files of version 1 end before kIsPlanned.
 constexpr std::size_t kNumFieldsBefore = kIsPlanned;
 
+constexpr std::size_t kMostRows = 0xFFFFFFFE;
+
 // Buckets of each table that are read at opening without verification, to estimate how full they are.
 constexpr std::size_t kSampledBuckets = 16 * 1024;
 
@@ -52,10 +54,14 @@ class PartReader {
     Part read() const {
         Segment segment;
         segment.codes = array<std::uint8_t>(name(part_, "codes"));
-        const std::size_t n_rows = segment.n_rows = segment.codes.size() / layout_.n_bytes;
-        if (n_rows == 0 || n_rows > 0xFFFFFFFEu || segment.codes.size() % layout_.n_bytes)
+        segment.n_codes = segment.codes.size() / layout_.n_bytes;
+        if (segment.n_codes == 0 || segment.n_codes > kMostRows || segment.codes.size() % layout_.n_bytes)
             reject("section '" + name(part_, "codes") + "' has " + std::to_string(segment.codes.size()) +
                    " bytes; expected 1 to 4,294,967,294 codes of " + std::to_string(layout_.n_bytes) + " bytes");
+        segment.shared = read_shared(segment.n_codes);
+        // Lists have all rows, and a number for each code.
+        const std::size_t n_listed = segment.shared.lists().size();
+        const std::size_t n_rows = segment.n_rows = n_listed ? n_listed - segment.n_codes : segment.n_codes;
         segment.embeddings = array<std::uint8_t>(name(part_, "embeddings"), n_rows * layout_.embedding_bytes);
         segment.ids = read_ids(n_rows);
 
@@ -66,8 +72,11 @@ class PartReader {
         if (!key_lengths.empty() && !is_expected)
             reject("part " + std::to_string(part_) + " has " + std::to_string(key_lengths.size()) +
                    " tables; expected " + std::to_string(layout_.n_tables));
+        if (key_lengths.empty() && !segment.shared.empty())
+            reject("part " + std::to_string(part_) + " has shared codes and no tables");
+        const auto begins = checks_all_ && !segment.shared.empty() ? check_shared(segment) : std::vector<bool>();
         for (std::size_t j = 0; j < key_lengths.size(); ++j)
-            segment.tables.push_back(read_table(segment, j, key_lengths.size(), key_lengths[j]));
+            segment.tables.push_back(read_table(segment, j, key_lengths.size(), key_lengths[j], begins));
         segment.table_memory = file_;
         segment.is_verified = checks_all_ && !is_mapped_;
 
@@ -93,6 +102,37 @@ class PartReader {
         return shared(file_->section<T>(section, count));
     }
 
+    // Which rows have each code, where rows share codes.
+    SharedCodes read_shared(std::size_t n_codes) const {
+        if (file_->version() < 3 || !file_->has(name(part_, "shared"))) return {};
+        const auto lists = array<std::uint32_t>(name(part_, "shared"));
+        if (lists.size() < 2 * n_codes || lists.size() > kMostRows)
+            reject("section '" + name(part_, "shared") + "' has " + std::to_string(lists.size()) +
+                   " numbers; expected two or more for each of " + std::to_string(n_codes) + " codes");
+        return {lists, lists.size() - n_codes};
+    }
+
+    // Return for each number in the lists whether a list begins with it; reject lists that do not have each row once.
+    std::vector<bool> check_shared(const Segment& segment) const {
+        const auto& lists = segment.shared.lists();
+        std::vector<bool> begins(lists.size()), is_there(segment.n_rows);
+        std::size_t n_lists = 0;
+        for (std::size_t at = 0; at < lists.size(); ++n_lists) {
+            const std::size_t stop = at + 1 + lists[at];
+            bool is_list = lists[at] > 0 && stop <= lists.size();
+            begins[at] = true;
+            for (++at; is_list && at < stop; ++at) {
+                is_list = lists[at] < segment.n_rows && !is_there[lists[at]];
+                if (is_list) is_there[lists[at]] = true;
+            }
+            if (!is_list) reject("section '" + name(part_, "shared") + "' does not have each row once, in lists");
+        }
+        if (n_lists != segment.n_codes)
+            reject("section '" + name(part_, "shared") + "' has " + std::to_string(n_lists) + " lists; expected " +
+                   std::to_string(segment.n_codes));
+        return begins;
+    }
+
     // Either the first of consecutive ids; or the first and what to add to it for each row; or all of them.
     IdColumn read_ids(std::size_t n_rows) const {
         const Array<const Id> ids = array<Id>(name(part_, "ids"));
@@ -110,8 +150,9 @@ class PartReader {
         return column;
     }
 
-    Table read_table(const Segment& segment, std::size_t j, std::size_t n_tables, std::size_t key_length) const {
-        const std::size_t n_bits = 8 * layout_.n_bytes, n_rows = segment.n_rows;
+    Table read_table(const Segment& segment, std::size_t j, std::size_t n_tables, std::size_t key_length,
+                     const std::vector<bool>& begins) const {
+        const std::size_t n_bits = 8 * layout_.n_bytes, n_rows = segment.n_codes;
         const std::size_t start = substring_start(n_bits, n_tables, j);
         const std::size_t stop = substring_start(n_bits, n_tables, j + 1);
         if (key_length == 0 || key_length > std::min<std::size_t>(stop - start, kMaxKeyBits))
@@ -130,7 +171,7 @@ class PartReader {
                 table.codes = file_->section<std::uint8_t>(name(part_, j, "codes"), n_rows * layout_.n_bytes).data();
         }
         if (checks_all_) {
-            check_rows(table, j);
+            check_rows(table, j, begins);
             check_offsets(table, j);
         }
         table.mean_bucket = checks_all_ ? mean_bucket(table) : mean_bucket(table, kSampledBuckets);
@@ -151,10 +192,14 @@ class PartReader {
         return excerpts;
     }
 
-    void check_rows(const Table& table, std::size_t j) const {
+    // `begins` has the numbers of shared codes; where there are none, numbers are those of rows.
+    void check_rows(const Table& table, std::size_t j, const std::vector<bool>& begins) const {
         if (table.has_excerpts()) return check_places(table, j);
+        const auto is_number = [&](std::size_t number) {
+            return begins.empty() ? number < table.n_rows : number < begins.size() && begins[number];
+        };
         for (std::size_t i = 0; i < table.n_rows; ++i)
-            if (raw(table.rows[i]) >= table.n_rows)
+            if (!is_number(raw(table.rows[i])))
                 reject("section '" + name(part_, j, "rows") + "' names row " + std::to_string(raw(table.rows[i])) +
                        " of " + std::to_string(table.n_rows));
     }
@@ -225,6 +270,7 @@ void save_index(const MultiIndex& index, const std::filesystem::path& path) {
         writer.add<Id>(name(p, "ids"), wide ? span_of(segment.ids.wide()) : std::span(&first_ids[p], 1));
         writer.add<std::uint32_t>(name(p, "ids_above"), span_of(segment.ids.above()));
         writer.add<std::uint8_t>(name(p, "codes"), span_of(segment.codes));
+        if (!segment.shared.empty()) writer.add<std::uint32_t>(name(p, "shared"), span_of(segment.shared.lists()));
         writer.add<std::uint8_t>(name(p, "embeddings"), span_of(segment.embeddings));
         for (const Table& table : segment.tables)
             key_lengths[p].push_back(static_cast<std::uint32_t>(table.key.length()));
@@ -233,12 +279,12 @@ void save_index(const MultiIndex& index, const std::filesystem::path& path) {
             const Table& table = segment.tables[j];
             writer.add<std::uint32_t>(name(p, j, "offsets"), {table.offsets, table.n_offsets()});
             if (table.has_excerpts()) {
-                const std::size_t n_bytes = segment.n_rows * table.excerpts.entry_bytes();
+                const std::size_t n_bytes = segment.n_codes * table.excerpts.entry_bytes();
                 writer.add<std::uint8_t>(name(p, j, "excerpts"), {table.excerpts.entries, n_bytes});
                 continue;
             }
             if (j > 0) writer.add<std::uint8_t>(name(p, j, "codes"), {table.codes, segment.codes.size()});
-            writer.add<std::uint32_t>(name(p, j, "rows"), {numbers_of(table.rows), segment.n_rows});
+            writer.add<std::uint32_t>(name(p, j, "rows"), {numbers_of(table.rows), segment.n_codes});
         }
         const auto& deleted = parts[p].deleted;
         writer.add<std::uint64_t>(name(p, "deleted"), deleted ? std::span(*deleted) : std::span<const std::uint64_t>());

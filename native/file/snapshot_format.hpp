@@ -41,7 +41,7 @@ struct FileFailure : std::runtime_error {
 
 namespace format {
 
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kAlignment = 64;
 inline constexpr std::size_t kMaxSections = 65'536;
 // As in PNG, a transfer that clears the eighth bit or changes line ends breaks the first eight bytes.

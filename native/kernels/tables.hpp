@@ -94,13 +94,14 @@ struct Excerpts {
 // A table that a segment owns. Bucket b holds the places offsets[b] to offsets[b + 1] - 1.
 //
 // The arrays may be those of a file that was opened without verification, so their content is not to be trusted:
-// bucket() and row_at() bring every number that they read into range. A damaged file gives wrong answers, but no
-// read outside of the arrays.
+// bucket() brings every number that it reads into range, and so does whoever uses a row. A damaged file gives wrong
+// answers, but no read outside of the arrays.
 struct Table {
     KeyBits key;
     const std::uint32_t* offsets = nullptr;  // 2^key.length() + 1
     const std::uint8_t* codes = nullptr;     // by place; of the first table where this one has excerpts
-    const RowNumber* rows = nullptr;         // by place; of the first table where this one has excerpts
+    // By place: rows, or where rows share codes, numbers of codes. Those of the first table where this has excerpts.
+    const RowNumber* rows = nullptr;
     std::uint32_t n_rows = 0;
     double mean_bucket = 0;  // rows in the bucket of a stored row, on average
     Excerpts excerpts{};     // by place, instead of codes and rows
@@ -112,9 +113,6 @@ struct Table {
     HAMTARGET_INLINE Span bucket(BucketNumber number) const {
         const std::uint32_t stop = smaller(offsets[raw(number) + 1], n_rows);
         return {smaller(offsets[raw(number)], stop), stop};
-    }
-    HAMTARGET_INLINE RowNumber row_at(std::size_t place) const {
-        return RowNumber{smaller(raw(rows[place]), n_rows - 1)};
     }
     // Return the place in the first table of an entry of excerpts.
     HAMTARGET_INLINE std::size_t place_at(std::size_t entry) const {

@@ -1,11 +1,13 @@
 // Sorting and merging of rows, and the lists that buckets give, beside versions that are too simple to be wrong.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <random>
 #include <set>
 #include <vector>
 
 #include "../core/buffers.hpp"
+#include "../core/code_sharing.hpp"
 #include "../core/merge.hpp"
 #include "../core/search/lookups.hpp"
 #include "../core/search/result_writer.hpp"
@@ -139,6 +141,10 @@ void check_buckets(Random& random, const CodeKernel& kernel) {
             {query, n_bytes, static_cast<Distance>(radius), segment.tables.data(), n_tables, lookups.of(q),
              lookups.later(q, 0)}, *room,
             lists.view());
+        Work work(nullptr);
+        if (!segment.shared.empty()) lists.take_rows(segment.shared, work);
+        most = 0;
+        for (std::size_t distance = 0; distance <= radius; ++distance) most += lists.size(distance);
         // With fewer than radius + 1 tables some rows share no substring, and are not in any list.
         const Found expected = naive_lists(rows, query, radius, n_tables);
         const std::size_t first = hits.ids.size();
@@ -198,10 +204,48 @@ void check_buffers() {
     CHECK(pool.held() == 0);
 }
 
+// Rows with equal codes are found, whatever the codes are.
+void check_sharing(Random& random) {
+    const std::size_t widths[] = {1, 3, 8, 9, 32};
+    const std::size_t n_bytes = widths[random() % std::size(widths)], n_rows = 1 + random() % 5000;
+    const std::size_t n_different = 1 + random() % n_rows;
+    std::vector<std::vector<std::uint8_t>> codes(n_different, std::vector<std::uint8_t>(n_bytes));
+    for (auto& code : codes)
+        for (auto& byte : code) byte = static_cast<std::uint8_t>(random());
+    std::vector<std::size_t> drawn(n_rows);
+    for (auto& number : drawn) number = random() % n_different;
+    const auto code_of = [&](std::size_t row) { return codes[drawn[row]].data(); };
+    const CodeSharing found = share_codes(n_rows, n_bytes, code_of);
+    std::map<std::vector<std::uint8_t>, std::vector<std::uint32_t>> expected;
+    for (std::uint32_t row = 0; row < n_rows; ++row) expected[codes[drawn[row]]].push_back(row);
+    CHECK(found.first_rows.size() == expected.size() && found.numbers.size() == expected.size());
+    CHECK(std::is_sorted(found.first_rows.begin(), found.first_rows.end()));
+    for (std::size_t code = 0; code < found.numbers.size(); ++code) {
+        const auto rows = found.shared.list(found.numbers[code]);
+        const auto& wanted = expected[codes[drawn[found.first_rows[code]]]];
+        CHECK(std::equal(rows.begin(), rows.end(), wanted.begin(), wanted.end()) && rows[0] == found.first_rows[code]);
+    }
+}
+
+// A sample tells codes that repeat from codes that do not, and finds the one that many rows have.
+void check_sample(Random& random) {
+    constexpr std::size_t kRows = 100'000;
+    std::vector<std::uint64_t> codes(kRows);
+    const auto sampled = [&] { return repeats({reinterpret_cast<const std::uint8_t*>(codes.data()), kRows, 8}); };
+    for (auto& code : codes) code = random();
+    CHECK(!sampled());
+    for (std::size_t i = 0; i < kRows; ++i) codes[i] = codes[i / 2 * 2];
+    CHECK(sampled());
+    for (auto& code : codes) code = random() % 2 ? random() : 77;
+    CHECK(sampled());
+}
+
 }  // namespace
 
 int main() {
     Random random(7);
+    for (int i = 0; i < 30; ++i) check_sharing(random);
+    check_sample(random);
     for (const CodeKernel* kernel : supported_kernels()) {
         for (int i = 0; i < 20; ++i) check_sorting(random, *kernel);
         for (int i = 0; i < 30; ++i) check_buckets(random, *kernel);

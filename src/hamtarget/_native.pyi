@@ -162,8 +162,8 @@ class MultiIndex:
     @property
     def is_planned(self) -> bool: ...
     @property
-    def parts(self) -> list[tuple[int, int, int]]:
-        """Rows, tables and bytes of an excerpt of each part, the largest first."""
+    def parts(self) -> list[tuple[int, int, int, int]]:
+        """Rows, tables, bytes of an excerpt and stored codes of each part, the largest first."""
 
     @property
     def radius(self) -> int: ...

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 
 
-@pytest.fixture(params=["golden", "golden 2", "small", "large", "folded", "long ids", "excerpts"])
+FILES = ["golden", "golden 2", "small", "large", "folded", "long ids", "excerpts", "shared", "shared excerpts"]
+
+
+@pytest.fixture(params=FILES)
 def index_file(request, tmp_path):
     path = tmp_path / "index"
     if request.param.startswith("golden"):
@@ -24,10 +27,19 @@ def index_file(request, tmp_path):
         return path
     rng = np.random.default_rng(5)
     n_rows = 3 if request.param == "small" else 3000
-    n_bytes, radius = {"folded": (16, 4), "long ids": (3, 2), "excerpts": (32, 31)}.get(request.param, (2, 1))
+    n_bytes, radius = {
+        "folded": (16, 4),
+        "long ids": (3, 2),
+        "excerpts": (32, 31),
+        "shared": (8, 2),
+        "shared excerpts": (32, 31),
+    }.get(request.param, (2, 1))
     index = MultiIndex(8 * n_bytes, radius=radius)
     numbers = np.arange(n_rows) * (2**40 if request.param == "long ids" else 1)
-    index.add(numbers, rng.integers(0, 256, (n_rows, n_bytes), dtype=np.uint8))
+    codes = rng.integers(0, 256, (n_rows, n_bytes), dtype=np.uint8)
+    if request.param.startswith("shared"):
+        codes = codes[rng.integers(0, n_rows, n_rows) // 3]
+    index.add(numbers, codes)
     if n_rows > 3:
         index.add([-100, -1, -2], rng.integers(0, 256, (3, n_bytes), dtype=np.uint8))
         index.delete([numbers[7], -2])
@@ -90,7 +102,7 @@ def test_checksum_gives_published_values():
 def test_every_byte_is_where_the_page_says(index_file):
     data = index_file.read_bytes()
     magic, version = struct.unpack_from("<8sI", data)
-    assert (magic, version in (1, 2)) == (b"\x89HAM\r\n\x1a\n", True)
+    assert (magic, version in (1, 2, 3)) == (b"\x89HAM\r\n\x1a\n", True)
     n_sections, kind, n_bytes, table_checksum, reserved, checksum = struct.unpack_from("<I16s4Q", data, 12)
     assert kind.rstrip(b"\0") == b"multi-index"
     assert reserved == 0
@@ -127,6 +139,42 @@ def test_page_names_every_section(index_file):
         assert f"`{general}`" in page, f"docs/format.md says nothing of section {general}"
 
 
+def codes_by_row(found, part, n_bytes):
+    """Return the code of each row of a part, as the page says."""
+    places = found[f"{part}/codes"].reshape(-1, n_bytes)
+    if len(found[f"{part}/key_bits"]) == 0:
+        return places
+    numbers = found[f"{part}/0/rows"]
+    if f"{part}/shared" not in found:
+        return places[np.argsort(numbers)]
+    lists = found[f"{part}/shared"].tolist()
+    codes = np.zeros((len(lists) - len(places), n_bytes), dtype=np.uint8)
+    for place, at in enumerate(numbers.tolist()):
+        codes[lists[at + 1 : at + 1 + lists[at]]] = places[place]
+    return codes
+
+
+def test_rows_that_share_codes_have_each_code_once(index_file, request):
+    found = reader_of_the_page()(index_file)
+    n_bytes = int(found["index"][0])
+    shared = [name for name in found if name.endswith("/shared")]
+    assert bool(shared) == ("shared" in request.node.callspec.id)
+    for name in shared:
+        part = name.split("/")[0]
+        places = found[f"{part}/codes"].reshape(-1, n_bytes)
+        assert len(np.unique(places, axis=0)) == len(places) < len(codes_by_row(found, part, n_bytes))
+        lists, starts, rows, at = found[name].tolist(), [], [], 0
+        while at < len(lists):
+            starts.append(at)
+            here = lists[at + 1 : at + 1 + lists[at]]
+            assert here == sorted(here)
+            rows += here
+            at += 1 + lists[at]
+        assert sorted(rows) == list(range(len(rows)))
+        assert sorted(found[f"{part}/0/rows"].tolist()) == starts
+        assert [lists[start + 1] for start in starts] == sorted(lists[start + 1] for start in starts)
+
+
 def test_rows_are_where_the_page_says(index_file):
     found = reader_of_the_page()(index_file)
     n_bytes, _, radius, _, _, _, n_parts, *_ = found["index"].tolist()
@@ -134,15 +182,14 @@ def test_rows_are_where_the_page_says(index_file):
     assert (index.n_bits, index.radius) == (8 * n_bytes, radius)
     ids, codes = [], []
     for part in range(n_parts):
-        places = found[f"{part}/codes"].reshape(-1, n_bytes)
+        rows = codes_by_row(found, part, n_bytes)
         base, above = found[f"{part}/ids"], found[f"{part}/ids_above"]
-        if len(base) < len(places):
-            base = base[0] + (above.astype(np.int64) if len(above) else np.arange(len(places)))
+        if len(base) < len(rows):
+            base = base[0] + (above.astype(np.int64) if len(above) else np.arange(len(rows)))
         words = found[f"{part}/deleted"].view(np.uint8)
-        deleted = np.unpackbits(words, bitorder="little")[: len(places)] if len(words) else np.zeros(len(places))
-        where = np.argsort(found[f"{part}/0/rows"]) if len(found[f"{part}/key_bits"]) else np.arange(len(places))
+        deleted = np.unpackbits(words, bitorder="little")[: len(rows)] if len(words) else np.zeros(len(rows))
         ids.append(base[deleted == 0])
-        codes.append(places[where][deleted == 0])
+        codes.append(rows[deleted == 0])
         assert (np.diff(base) > 0).all() or len(base) == 1
     every = np.concatenate(ids)
     assert sorted(every.tolist()) == list(index)
@@ -155,7 +202,8 @@ def test_buckets_are_what_the_page_says(index_file):
     n_bytes, _, _, _, _, _, n_parts, *_ = found["index"].tolist()
     with_tables = [part for part in range(n_parts) if len(found[f"{part}/key_bits"])]
     for part in with_tables:
-        codes = found[f"{part}/codes"].reshape(-1, n_bytes)[np.argsort(found[f"{part}/0/rows"])]
+        codes = found[f"{part}/codes"].reshape(-1, n_bytes)
+        place_of = dict(zip(found[f"{part}/0/rows"].tolist(), range(len(codes)), strict=True))
         n_tables = len(found[f"{part}/key_bits"])
         quotient, remainder = divmod(8 * n_bytes, n_tables)
         start = 0
@@ -172,8 +220,8 @@ def test_buckets_are_what_the_page_says(index_file):
             else:
                 places = found[f"{part}/{table}/codes" if table else f"{part}/codes"].reshape(-1, n_bytes)
                 rows = found[f"{part}/{table}/rows"]
-                np.testing.assert_array_equal(places, codes[rows])
-                assert sorted(rows.tolist()) == list(range(len(codes)))
+                np.testing.assert_array_equal(places, codes[[place_of[row] for row in rows.tolist()]])
+                assert sorted(rows.tolist()) == sorted(place_of)
             substring = np.unpackbits(places, axis=1, bitorder="little")[:, start:stop].astype(int)
             folded = substring[:, :key_bits]
             more = substring[:, key_bits : 2 * key_bits]
@@ -183,10 +231,11 @@ def test_buckets_are_what_the_page_says(index_file):
             np.testing.assert_array_equal(np.repeat(np.arange(1 << key_bits), sizes), numbers)
             start = stop
         assert start == 8 * n_bytes
-    assert bool(with_tables) == any(len(found[f"{part}/codes"]) >= 2048 * n_bytes for part in range(n_parts))
+    rows = [len(codes_by_row(found, part, n_bytes)) for part in range(n_parts)]
+    assert bool(with_tables) == any(count >= 2048 for count in rows)
 
 
-@pytest.mark.parametrize("version", [3, 4, 2**32 - 1])
+@pytest.mark.parametrize("version", [4, 5, 2**32 - 1])
 def test_newer_version_is_unsupported(index_file, version):
     data = bytearray(index_file.read_bytes())
     struct.pack_into("<I", data, 8, version)

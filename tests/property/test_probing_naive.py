@@ -20,9 +20,8 @@ from hamtarget.search import Embeddings, MultiIndex
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "2000"))
 N_TESTS = 4
-# A segment of so many rows has tables of 2^10 buckets: few enough to sort them all.
+# A segment of so many rows has tables of at most 2^10 buckets: few enough to sort them all.
 N_ROWS = 2048
-BUCKET_BITS = 10
 
 some_cases = settings(
     max_examples=max(1, CASES // N_TESTS // 5),
@@ -44,14 +43,31 @@ class Case(NamedTuple):
     @property
     def n_tables(self) -> int:
         """Tables of the segment; an index may have chosen their number by the rows."""
-        ((_, count, _),) = self.index._core.parts
+        ((_, count, *_),) = self.index._core.parts
         return count
+
+    @property
+    def bucket_bits(self) -> int:
+        """Bits of a bucket number, if the substring has as many."""
+        return max(4, len(self.codes).bit_length()) - 2
 
     @property
     def has_excerpts(self) -> bool:
         """Whether all tables but the first hold excerpts of codes."""
-        ((_, _, excerpt_bytes),) = self.index._core.parts
+        ((_, _, excerpt_bytes, _),) = self.index._core.parts
         return excerpt_bytes > 0
+
+    @property
+    def codes(self) -> list[list[int]]:
+        """Rows of each code, in the order of their first rows; every row has a code of its own unless many are equal."""
+        ((n_rows, _, _, n_codes),) = self.index._core.parts
+        if n_codes == n_rows:
+            return [[row] for row in range(n_rows)]
+        rows: dict[bytes, list[int]] = {}
+        for row, code in enumerate(np.packbits(self.bits, axis=1)):
+            rows.setdefault(code.tobytes(), []).append(row)
+        assert len(rows) == n_codes <= 0.75 * n_rows
+        return list(rows.values())
 
 
 @st.composite
@@ -67,6 +83,8 @@ def cases(draw: st.DrawFn) -> Case:
     n_rows = N_ROWS + draw(st.integers(0, N_ROWS - 1))
     centres = rng.random((draw(st.sampled_from([1, 30])), n_bits)) < 0.5
     bits = centres[rng.integers(0, len(centres), n_rows)] ^ (rng.random((n_rows, n_bits)) < 0.1)
+    if draw(st.booleans()):  # each code several times
+        bits = bits[rng.integers(0, draw(st.sampled_from([3, 100, n_rows // 2])), n_rows)]
     embeddings = rng.integers(-128, 128, (n_rows, kind.n_dims), dtype=np.int8)
     index.add(np.arange(n_rows), np.packbits(bits, axis=1, bitorder="little"), embeddings)
     index.compact()
@@ -92,9 +110,9 @@ def in_units(logits: NDArray[np.float32], largest: int) -> NDArray[np.int64]:
     return np.floor(sizes * (largest / sizes.max()) + 0.5).astype(np.int64)
 
 
-def bucket_numbers(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Numbers of the buckets in which rows lie, by the bits of a substring."""
-    length = min(bits.shape[1], BUCKET_BITS)
+def bucket_numbers(bits: NDArray[np.bool_], bucket_bits: int) -> NDArray[np.int64]:
+    """Numbers of the buckets in which codes lie, by the bits of a substring."""
+    length = min(bits.shape[1], bucket_bits)
     folded = np.zeros((len(bits), length), bool)
     for bit in range(min(bits.shape[1], 2 * length)):
         folded[:, bit % length] ^= bits[:, bit]
@@ -102,36 +120,37 @@ def bucket_numbers(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def naive_rows(case: Case, logits: NDArray[np.float32], budget: int) -> tuple[list[int], int, int]:
-    """Rows in the order in which they are read, buckets, and rows read: every bucket is listed, sorted and read."""
-    n_tables = case.n_tables
+    """Rows in the order in which they are read, buckets, and codes read: every bucket is listed, sorted and read."""
+    n_tables, codes, bucket_bits = case.n_tables, case.codes, case.bucket_bits
+    bits = case.bits[[rows[0] for rows in codes]]
     costs = np.maximum(1, in_units(logits, 2**24))
     wanted = logits > 0
     listed: list[tuple[int, int, int, list[int]]] = []
     bounds = substring_bounds(len(logits), n_tables)
     # A bucket of excerpts has its rows in the order in which they lie in the first table.
-    in_first = np.argsort(bucket_numbers(case.bits[:, slice(*bounds[0])]), kind="stable")
+    in_first = np.argsort(bucket_numbers(bits[:, slice(*bounds[0])], bucket_bits), kind="stable")
     for table, (start, stop) in enumerate(bounds[: case.radius + 1]):
-        length = min(stop - start, BUCKET_BITS)
+        length = min(stop - start, bucket_bits)
         flip_costs = [2**24] * length
         for bit in range(min(stop - start, 2 * length)):
             flip_costs[bit % length] = min(flip_costs[bit % length], int(costs[start + bit]))
-        numbers = bucket_numbers(case.bits[:, start:stop] ^ wanted[start:stop])
-        rows: dict[int, list[int]] = {}
-        for row in in_first.tolist() if table and case.has_excerpts else range(len(numbers)):
-            rows.setdefault(int(numbers[row]), []).append(row)
+        numbers = bucket_numbers(bits[:, start:stop] ^ wanted[start:stop], bucket_bits)
+        inside: dict[int, list[int]] = {}
+        for code in in_first.tolist() if table and case.has_excerpts else range(len(numbers)):
+            inside.setdefault(int(numbers[code]), []).append(code)
         for flipped in range(2**length):
             if flipped.bit_count() <= (case.radius - table) // n_tables:
                 cost = sum(flip_costs[bit] for bit in range(length) if flipped >> bit & 1)
-                listed.append((cost, table, flipped, rows.get(flipped, [])))
+                listed.append((cost, table, flipped, inside.get(flipped, [])))
     read: list[int] = []
     buckets, left = 0, budget
-    for *_, inside in sorted(listed):
+    for *_, found in sorted(listed):
         if left == 0:
             break
         buckets += 1
-        read += inside[:left]
-        left -= min(left, max(1, len(inside)))
-    return read, buckets, len(read)
+        read += found[:left]
+        left -= min(left, max(1, len(found)))
+    return [row for code in read for row in codes[code]], buckets, len(read)
 
 
 def naive_hits(case: Case, query: int, budget: int) -> tuple[dict[int, int], int, int]:

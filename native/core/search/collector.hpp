@@ -54,6 +54,11 @@ class Collector {
         found_[q].offer(hit_of(distance, p, row), order_, work_);
     }
 
+    // Add the rows of a code.
+    void emit_code(std::size_t p, RowNumber code, Distance distance, std::size_t q) {
+        manifest_.parts[p].segment->each_row(code, [&](RowNumber row) { emit(p, row, distance, q); });
+    }
+
     // Add what is in the lists to the other hits of the query.
     void keep_lists(RowLists& lists, std::size_t p, std::size_t q) {
         const std::size_t before = n_found(q);

@@ -81,15 +81,15 @@ Manifest gather_live(Layout layout, const Manifest& manifest, Work& work) {
         const LiveRows live(part);
         // By place, because codes lie so: rows are numbered in another order. In a damaged file, two places may have
         // the same row, and its number is still one of the part's.
-        work.in_blocks(part.n_rows, [&](std::size_t first, std::size_t last) {
-            for (std::size_t place = first; place < last; ++place) {
-                const RowNumber row = segment.row_at(place);
-                if (part.is_deleted(row)) continue;
-                const std::size_t to = start + live.number(row);
-                std::memcpy(codes.data() + to * n_bytes, segment.codes.data() + place * n_bytes, n_bytes);
-                ids[to] = segment.ids[row];
-                if (width) std::memcpy(embeddings.data() + to * width, segment.embedding(row, width), width);
-            }
+        work.in_blocks(part.n_codes(), [&](std::size_t first, std::size_t last) {
+            for (std::size_t place = first; place < last; ++place)
+                segment.each_row_at(place, [&](RowNumber row) {
+                    if (part.is_deleted(row)) return;
+                    const std::size_t to = start + live.number(row);
+                    std::memcpy(codes.data() + to * n_bytes, segment.codes.data() + place * n_bytes, n_bytes);
+                    ids[to] = segment.ids[row];
+                    if (width) std::memcpy(embeddings.data() + to * width, segment.embedding(row, width), width);
+                });
         });
         start += part.n_live();
     }

@@ -98,7 +98,7 @@ class Prober {
             const Part& part = manifest_.parts[p];
             const auto& tables = part.segment->tables;
             if (!all && !tables.empty()) continue;
-            const std::size_t count = std::min(left_, part.n_rows);
+            const std::size_t count = std::min(left_, part.n_codes());
             left_ -= count;
             for (std::size_t start = 0; start < count; start += kBlockRows) {
                 const std::size_t rows = std::min(kBlockRows, count - start);
@@ -290,10 +290,12 @@ class Prober {
 
     void read_planned() {
         std::size_t rows = 0;
-        bool all_allowed = !request_.filter;
+        bool all_allowed = !request_.filter, any_shared = false;
         for (const RowRun& run : planned_) {
+            const Part& part = manifest_.parts[run.part];
             rows += run.count;
-            all_allowed &= !manifest_.parts[run.part].deleted;
+            all_allowed &= !part.deleted;
+            any_shared |= !part.segment->shared.empty();
         }
         cost_.candidates += static_cast<std::int64_t>(rows);
         work_.read_rows(rows);
@@ -307,8 +309,30 @@ class Prober {
                                             found_.data() + n_found_, distances_.data() + n_found_);
             work_.settle();
         }
+        if (any_shared) take_rows(before);
         planned_.clear();
         if (!all_allowed) keep_allowed(before);
+    }
+
+    // Put the rows of each code in the place of the code, from hit `first` on.
+    void take_rows(std::size_t first) {
+        by_code_.assign(found_.data() + first, found_.data() + n_found_);
+        if (chooses_) distances_by_code_.assign(distances_.data() + first, distances_.data() + n_found_);
+        n_found_ = first;
+        for (std::size_t i = 0; i < by_code_.size(); ++i) {
+            const std::size_t part = part_of(by_code_[i]);
+            const auto take = [&](RowNumber row) {
+                if (found_.size() <= n_found_) found_.extend(std::max<std::size_t>(n_found_, kBlockRows));
+                found_[n_found_] = hit_of(distance_of(by_code_[i]), part, row);
+                if (chooses_) {
+                    if (distances_.size() <= n_found_) distances_.extend(std::max<std::size_t>(n_found_, kBlockRows));
+                    distances_[n_found_] = distances_by_code_[i];
+                }
+                ++n_found_;
+            };
+            work_.spend(1);
+            manifest_.parts[part].segment->each_row(row_of(by_code_[i]), take);
+        }
     }
 
     // Return where a block of planned runs ends that begins with `first`: it is read in well below a millisecond.
@@ -466,7 +490,8 @@ class Prober {
     HitSorter sorter_;
     std::vector<std::uint32_t> bins_, positions_;
     std::vector<Ranked> nearest_, room_;  // by asymmetric distance; places among the hits
-    std::vector<Hit> kept_;
+    std::vector<Hit> kept_, by_code_;
+    std::vector<Asymmetric> distances_by_code_;
     std::array<RowNumber, kBlockRows> numbers_;
     KernelRoom kernel_room_;
 };

@@ -9,7 +9,9 @@
 
 #include "../../kernels/code_kernel.hpp"
 #include "../array.hpp"
+#include "../limits.hpp"
 #include "../merge.hpp"
+#include "../shared_codes.hpp"
 
 namespace hamtarget {
 
@@ -24,6 +26,7 @@ class RowLists {
         if (n_lists_ != radius + 1u || most_rows + kSortSlack > room_) make_room(radius + 1u, most_rows);
         n_runs_ = n_runs;
         ends_.resize(n_runs * n_lists_);
+        has_shared_ = false;
     }
 
     std::size_t n_lists() const { return n_lists_; }
@@ -31,7 +34,27 @@ class RowLists {
     // Return what a kernel fills. It may write kSortSlack rows past the last one.
     RowListsView view() { return {rows_.data(), room_, n_lists_, ends_.data()}; }
 
+    // Put the rows of each code in its place: kernels have filled the lists with the numbers of codes.
+    void take_rows(const SharedCodes& shared, Work& work) {
+        for (std::size_t distance = 0; distance < n_lists_; ++distance)
+            for (const RowNumber code : rows(distance)) shared.prefetch(code);
+        shared_rows_.clear();
+        shared_spans_.clear();
+        for (std::size_t distance = 0; distance < n_lists_; ++distance) {
+            const std::size_t start = shared_rows_.size();
+            for (const RowNumber code : rows(distance)) {
+                work.spend(shared.list(code).size());
+                shared.each_row(code, [&](RowNumber row) { shared_rows_.push(row); });
+            }
+            shared_spans_.push_back({start, shared_rows_.size() - start});
+            // What is read past the end while a list is sorted.
+            std::fill_n(shared_rows_.extend(kSortSlack), kSortSlack, RowNumber{0});
+        }
+        has_shared_ = true;
+    }
+
     std::size_t size(std::size_t distance) const {
+        if (has_shared_) return shared_spans_[distance].size;
         return n_runs_ ? ends_[(n_runs_ - 1) * n_lists_ + distance] : 0;
     }
     std::span<RowNumber> rows(std::size_t distance) { return {list(distance), size(distance)}; }
@@ -45,13 +68,23 @@ class RowLists {
             kernel.sort_rows(list(distance), count);
             return rows(distance);
         }
+        if (has_shared_) {
+            std::sort(list(distance), list(distance) + count);
+            return rows(distance);
+        }
         list_ends_.clear();
         for (std::size_t run = 0; run < n_runs_; ++run) list_ends_.push_back(ends_[run * n_lists_ + distance]);
         return {merge_runs(list(distance), list(n_lists_), list_ends_, kernel.merge_rows), count};
     }
 
   private:
-    RowNumber* list(std::size_t distance) { return rows_.data() + distance * room_; }
+    struct SharedSpan {
+        std::size_t start, size;
+    };
+
+    RowNumber* list(std::size_t distance) {
+        return has_shared_ ? shared_rows_.data() + shared_spans_[distance].start : rows_.data() + distance * room_;
+    }
 
     void make_room(std::size_t n_lists, std::size_t most_rows) {
         n_lists_ = n_lists;
@@ -67,6 +100,9 @@ class RowLists {
     std::vector<std::uint32_t> ends_;       // of each list in each run
     std::vector<std::uint32_t> list_ends_;  // of the runs of one list
     Growing<RowNumber> rows_;               // the lists, and one more to sort in
+    bool has_shared_ = false;               // the lists are these instead
+    Growing<RowNumber> shared_rows_;
+    std::vector<SharedSpan> shared_spans_;  // of each list
 };
 
 }  // namespace hamtarget

@@ -38,7 +38,7 @@ class SearchPlan {
             const Part& part = manifest.parts[p];
             const auto& tables = part.segment->tables;
             const bool flips = !tables.empty() && request.radius >= tables.size();
-            const double scan = scan_cost(part.n_rows, layout.n_bytes);
+            const double scan = scan_cost(part.n_codes(), layout.n_bytes);
             const std::vector<double> costs = tables.empty() ? std::vector<double>() : step_costs(part, layout, request, scan);
             // Without a limit, a search within a radius cannot stop early. Own buckets are weighed query by query.
             if (tables.empty() || (flips && !has_limit && costs.back() > scan)) {

@@ -148,7 +148,7 @@ class Searcher {
 
     bool is_scan_cheaper(const Part& part, std::size_t n_candidates) const {
         const double entry = SearchCosts::kEntry + SearchCosts::kEntryByte * static_cast<double>(layout_.n_bytes);
-        return static_cast<double>(n_candidates) * entry > scan_cost(part.n_rows, layout_.n_bytes);
+        return static_cast<double>(n_candidates) * entry > scan_cost(part.n_codes(), layout_.n_bytes);
     }
 
     // Put all hits of the query into the lists, or return false if that is too much.
@@ -177,6 +177,7 @@ class Searcher {
                                  .lookups = lookups_.of(q) + first,
                                  .later = lookups_.later(q, first)};
         kernel_.read_buckets(buckets, room_, lists_.view());
+        if (!segment.shared.empty()) lists_.take_rows(segment.shared, work_);
         // Ids are read when the lists are sorted.
         if (segment.ids.is_consecutive()) return;
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
@@ -268,7 +269,7 @@ class Searcher {
             for (std::size_t i = 0; i < count; ++i) {
                 const std::uint8_t* code = block.row(room_.positions[i]);
                 if (is_first_step(segment, own_numbers(from, q), code, t))
-                    collector_.emit(from.part, table.row_at(start + room_.positions[i]), room_.distances[i], q);
+                    collector_.emit_code(from.part, table.rows[start + room_.positions[i]], room_.distances[i], q);
             }
         });
     }
@@ -306,7 +307,7 @@ class Searcher {
     void read_fetched(const TabledPart& from, std::size_t q) {
         if (n_fetched_ == 0) return;
         const Segment& segment = *manifest_.parts[from.part].segment;
-        const Codes codes{segment.codes.data(), segment.n_rows, layout_.n_bytes};
+        const Codes codes{segment.codes.data(), segment.n_codes, layout_.n_bytes};
         const std::size_t before = collector_.n_found(q);
         std::uint32_t positions[kFetchedCodes + kKernelSlack];
         Distance distances[kFetchedCodes + kKernelSlack];
@@ -315,7 +316,7 @@ class Searcher {
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t place = fetched_places_[positions[i]];
             if (is_first_step(segment, own_numbers(from, q), codes.row(place), fetched_steps_[positions[i]]))
-                collector_.emit(from.part, segment.row_at(place), distances[i], q);
+                collector_.emit_code(from.part, segment.code_at(place), distances[i], q);
         }
         n_fetched_ = 0;
         collector_.count_from(before, q);
@@ -368,9 +369,9 @@ class Searcher {
         const std::size_t most = std::min(kBlockRows, kBlockBytes / layout_.n_bytes);
         // With a limit, the first rows bring the bound down for all that follow: small blocks first.
         std::size_t block = request_.limit == kNoLimit ? most : most / 8;
-        for (std::size_t start = 0; start < part.n_rows; start += block, block = std::min(2 * block, most)) {
-            const Span span{static_cast<std::uint32_t>(start),
-                            static_cast<std::uint32_t>(std::min(start + block, part.n_rows))};
+        const std::size_t n_codes = part.n_codes();
+        for (std::size_t start = 0; start < n_codes; start += block, block = std::min(2 * block, most)) {
+            const Span span{static_cast<std::uint32_t>(start), static_cast<std::uint32_t>(std::min(start + block, n_codes))};
             for (const Scan& scan : chunk_.scans[p]) scan_rows(p, span, scan);
         }
     }
@@ -392,7 +393,7 @@ class Searcher {
                 // The bound may have shrunk since the block was read.
                 if (room_.distances[i] > collector_.found(q).bound()) continue;
                 if (scan.step && first_step(segment, own, block.row(room_.positions[i])) < scan.step) continue;
-                collector_.emit(p, segment.row_at(start + room_.positions[i]), room_.distances[i], q);
+                collector_.emit_code(p, segment.code_at(start + room_.positions[i]), room_.distances[i], q);
             }
         });
     }

@@ -64,7 +64,7 @@ class MultiIndex(CodeIndex):
     @property
     def substrings(self) -> int:
         """Number of substrings, and of tables, of the largest piece; radius + 1 where none has tables yet."""
-        return next((tables for _, tables, _ in self._core.parts if tables), self._core.n_tables)
+        return next((tables for _, tables, *_ in self._core.parts if tables), self._core.n_tables)
 
     def _more_in_words(self) -> list[str]:
         return [f"substrings={self.substrings}"]
@@ -86,12 +86,17 @@ class MultiIndex(CodeIndex):
             >>> print(index.explain().why)
             With 3 substrings a query looks up 3 buckets and reads about 7.3 of 5,000 rows.
         """
-        pieces = tuple((rows, tables) for rows, tables, _ in self._core.parts)
+        parts = self._core.parts
+        pieces = tuple((rows, tables) for rows, tables, *_ in parts)
         n_rows = max(1, pieces[0][0] if pieces else 0)
+        # Equal codes are read once, so they cost a search nothing.
+        n_codes = max(1, parts[0][-1] if parts else 0)
         radius = self._core.radius
-        tables = substring_choice(n_rows, self.n_bits, radius, self.substrings, excerpts=self.is_planned)
-        others = [each for each in substring_choices(n_rows, self.n_bits, radius) if each.substrings != self.substrings]
-        chosen = choose_substrings(n_rows, self.n_bits, radius)
+        tables = substring_choice(n_codes, self.n_bits, radius, self.substrings, excerpts=self.is_planned)
+        others = [
+            each for each in substring_choices(n_codes, self.n_bits, radius) if each.substrings != self.substrings
+        ]
+        chosen = choose_substrings(n_codes, self.n_bits, radius)
         if not any(count for _, count in pieces):
             why = "There are so few rows that every row is read; tables come with more."
         elif chosen.substrings == self.substrings:
@@ -102,12 +107,13 @@ class MultiIndex(CodeIndex):
             why = f"{self.substrings} substrings were asked for; the index would choose {chosen.substrings}."
         return TableExplanation(
             n_rows,
+            n_codes,
             self.n_bits,
             radius,
             self.is_planned,
             tables,
             tuple(sorted(others, key=lambda choice: choice.cost)),
-            scan_cost(n_rows, self.n_bits),
+            scan_cost(n_codes, self.n_bits),
             pieces,
             self.memory,
             why,

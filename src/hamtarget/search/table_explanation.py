@@ -15,6 +15,7 @@ class TableExplanation:
 
     Attributes:
         n_rows: rows of the largest piece, which the other figures are about.
+        n_codes: its codes that are stored; fewer than rows where rows share codes.
         n_bits: bits of a code.
         radius: that of the index.
         is_planned: the index chose the number of substrings; False: its maker did.
@@ -27,6 +28,7 @@ class TableExplanation:
     """
 
     n_rows: int
+    n_codes: int
     n_bits: int
     radius: int
     is_planned: bool
@@ -45,11 +47,12 @@ class TableExplanation:
         kept = (
             f"{tables.excerpt_bytes} bytes of a code in each but the first" if tables.excerpt_bytes else "whole codes"
         )
+        shared = f" with {self.n_codes:,} different codes, each stored once" if self.n_codes < self.n_rows else ""
         lines = [
-            f"{self.n_rows:,} rows of {self.n_bits:,} bits, radius {self.radius}",
+            f"{self.n_rows:,} rows of {self.n_bits:,} bits{shared}, radius {self.radius}",
             self.why,
             f"{tables.substrings} tables of {_spread(tables.lengths)} bits, up to {max(tables.flips)} flipped; {kept}",
-            f"{tables.bytes_per_row:,} bytes a row in the tables; {self.memory:,} bytes in all",
+            f"{tables.bytes_per_row:,} bytes a code in the tables; {self.memory:,} bytes in all",
             "",
             "substrings  look-ups  candidates  bytes a row  expected us",
         ]

@@ -244,11 +244,39 @@ def test_costs_are_counted() -> None:
 def test_smaller_radius_reads_fewer_tables_and_skewed_codes_are_scanned() -> None:
     index, codes = many(5000)
     assert index.search(codes[0], 0, cost=True).cost.buckets == 1
+    # Two of three substrings are the same everywhere.
     same = MultiIndex(64, 2)
-    same.add(np.arange(5000), np.zeros((5000, 8), np.uint8))
+    same.add(np.arange(5000), np.arange(5000, dtype="<u8").view(np.uint8).reshape(-1, 8))
     found = same.search(np.zeros(8, np.uint8), cost=True)
-    assert len(found) == 5000
+    near = [id for id in range(5000) if id.bit_count() <= 2]
+    assert [hit.id for hit in found] == sorted(near, key=lambda id: (id.bit_count(), id))
     assert found.cost == Cost(0, 5000, 0)
+
+
+def test_equal_codes_are_stored_and_read_once(tmp_path) -> None:
+    rng = np.random.default_rng(8)
+    different = rng.integers(0, 256, (3000, 8), dtype=np.uint8)
+    codes = different[rng.integers(0, 3000, 12_000)]
+    codes[:500] = codes[0]
+    index, scan = MultiIndex(64, 2), FlatIndex(64)
+    for each in (index, scan):
+        each.add(np.arange(100, 12_100), codes)
+        each.delete([100, 107])
+    n_different = len(np.unique(codes, axis=0))
+    assert index.explain().n_codes == n_different
+    assert f"{n_different:,} different codes, each stored once" in str(index.explain())
+    index.save(tmp_path / "index")
+    for each in (index, MultiIndex.open(tmp_path / "index"), MultiIndex.open(tmp_path / "index", verify=False)):
+        found = each.search(codes[0], cost=True)
+        assert list(found) == list(scan.search(codes[0], 2))
+        assert len(found) >= 498
+        assert found.cost.candidates < 100
+        assert each.search(codes[0], limit=3) == scan.search(codes[0], 2, limit=3)
+        assert each.nearest(codes[9], 700) == scan.nearest(codes[9], 700)
+        np.testing.assert_array_equal(each.get([101, 12_099]), codes[[1, 11_999]])
+    index.replace([101], different[:1] ^ 255)
+    index.compact()
+    assert index.search(different[0] ^ 255)[0].id == 101
 
 
 def test_many_small_adds_leave_few_parts() -> None:
