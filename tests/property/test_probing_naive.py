@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
     @property
     def codes(self) -> list[list[int]]:
-        """Rows of each code, in the order of their first rows; every row has a code of its own unless many are equal."""
+        """Rows of each code, in the order of their first rows; each row has its own code unless many are equal."""
         ((n_rows, _, _, n_codes),) = self.index._core.parts
         if n_codes == n_rows:
             return [[row] for row in range(n_rows)]
