@@ -355,7 +355,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0, help="most of each part of a turn (default: 1)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="most of each part of a turn (default: 1.5)")
     parser.add_argument("--memory", type=float, default=14.0, help="GiB that a search for all pairs may take")
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))

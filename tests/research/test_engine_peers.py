@@ -148,10 +148,10 @@ def test_both_searches_for_all_pairs_find_what_a_naive_scan_finds() -> None:
     assert found["pairs"] == found["checked_pairs"] == len(expected)
     needs("hammingbird")
     assert sorted(map(tuple, HammingbirdPairs().pairs(drawn.codes, 2).tolist())) == expected
-    other = join("hammingbird find_pairs_self", drawn.codes, 2)
+    other = join("hammingbird", drawn.codes, 2)
     assert {key: other[key] for key in ("pairs", "digest")} == {key: found[key] for key in ("pairs", "digest")}
     # One of its functions takes a radius below the bytes of a code only, and is not chosen.
-    assert join("hammingbird find_pairs_self", drawn.codes, 8)["setting"] != "find_pairs_self"
+    assert join("hammingbird", drawn.codes, 8)["setting"] != "find_pairs_self"
 
 
 def test_the_scan_is_a_naive_one() -> None:
@@ -290,7 +290,7 @@ def _results() -> dict[str, Any]:
         FLAT: _row(1000, 1080.5, recall=0.98765),
     }
     set_of = {"rows": 1000, "n_bits": 64, "radius": 2, "peers": peers, "skipped": {}}
-    ours, other = "hamtarget pairs_within", "hammingbird find_pairs_self"
+    ours, other = "hamtarget pairs_within", "hammingbird"
     joined = {
         "radius": 2,
         "rows": 1000,
