@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,7 @@ _LONG_JOIN = 10.0
 _FEWER_ROWS_OF_JOIN = 100_000
 # Of random codes, no two are near; so that there are pairs to be found, one row in so many is a copy.
 _ROWS_TO_A_COPY = 100
+_NOT_INSTALLED = "is not installed"
 _PACKAGES = ("faiss-cpu", "hammingbird", "imagededup", "pybktree", "pynear", "threatexchange", "usearch")
 
 
@@ -125,10 +127,13 @@ def _too_slow(seconds: float) -> str:
 
 
 def _ended(code: int, errors: str) -> str:
-    """Return why a process ended: memory, another signal, or the last line that it wrote."""
+    """Return why a process ended: memory, a missing library, a signal, or the last line that it wrote."""
     last = (errors.strip().splitlines() or [""])[-1]
     if "memory allocation" in errors or "MemoryError" in last or code == -signal.SIGKILL:
         return "it ran out of memory"
+    missing = re.fullmatch(r"ModuleNotFoundError: No module named '(\w+).*'", last)
+    if missing is not None:
+        return f"{missing[1]} {_NOT_INSTALLED}"
     if code < 0:
         return f"it was ended by signal {signal.Signals(-code).name}"
     return last[:300] or f"it ended with status {code}"
@@ -279,7 +284,7 @@ def all_pairs(code_set: CodeSet, libraries: list[str], turns: int, memory: float
                 continue
             found = _joined(code_set, path, n_rows, libraries, turns, memory)
             result[str(n_rows)] = found
-            if not found["skipped"]:
+            if all(reason.endswith(_NOT_INSTALLED) for reason in found["skipped"].values()):
                 break
     return result
 

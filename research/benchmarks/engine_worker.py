@@ -126,8 +126,9 @@ def _settings_of_faiss(kind: type[Method]) -> Callable[[int, int], list[Method]]
 
 
 def _settings_of_pynear(n_bits: int, radius: int) -> list[Method]:
-    # Substrings of 16, 32 and 8 bits; those of others were never the best.
-    return [PynearMIH(n_bits, substrings=n_bits // bits) for bits in (16, 32, 8)]
+    # Of substrings of 64 bits it would try too many flips, unless there are enough of them to need none.
+    lengths = [bits for bits in (16, 32, 8, 64) if bits < 64 or radius < n_bits // bits]
+    return [PynearMIH(n_bits, substrings=n_bits // bits) for bits in lengths]
 
 
 def _threatexchange(number: int) -> Make:
@@ -172,7 +173,7 @@ PEERS: dict[str, Peer] = {
     "threatexchange PDQIndex2": Peer(_threatexchange(1), _FEWER_ROWS, ("PDQ 31",)),
     "threatexchange interface, hamtarget": Peer(_threatexchange(2)),
 }
-"""All indexes that are compared; ours first, since the hits of the others are compared with its hits."""
+"""All indexes that are compared, ours first."""
 
 
 def _call(method: Method, queries: Codes, radius: int) -> Callable[[], object]:

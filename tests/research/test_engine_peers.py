@@ -232,6 +232,8 @@ def test_hits_of_a_library_with_fewer_rows_are_compared_among_those() -> None:
 def test_why_a_process_ended_is_told() -> None:
     assert engine_peers._ended(-6, "memory allocation of 17179869184 bytes failed\n") == "it ran out of memory"
     assert engine_peers._ended(1, "Traceback ...\nMemoryError\n") == "it ran out of memory"
+    missing = "Traceback ...\nModuleNotFoundError: No module named 'hammingbird'\n"
+    assert engine_peers._ended(1, missing) == "hammingbird is not installed"
     assert engine_peers._ended(-11, "") == "it was ended by signal SIGSEGV"
     assert engine_peers._ended(1, "Traceback ...\nValueError: no\n") == "ValueError: no"
 
@@ -258,6 +260,18 @@ def test_all_pairs_are_searched_again_with_fewer_rows_where_a_library_has_too_li
     for rows in found.values():
         for each in rows["libraries"].values():
             assert len(each["seconds"]) == len(each["load"]) == 2
+
+
+def test_a_library_that_is_not_installed_is_not_asked_for_the_pairs_of_fewer_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (drawn,) = code_sets(["L"], 3000, 20, None)
+    monkeypatch.setattr(engine_peers, "_FEWER_ROWS_OF_JOIN", 500)
+    (tmp_path / "hammingbird.py").write_text("raise ModuleNotFoundError(\"No module named 'hammingbird'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    found = all_pairs(drawn, ["hamtarget pairs_within", "hammingbird"], turns=1, memory=14.0)
+    assert list(found) == ["3000"]
+    assert found["3000"]["skipped"] == {"hammingbird": "hammingbird is not installed"}
 
 
 def test_a_search_for_all_pairs_keeps_within_its_memory(tmp_path: Path) -> None:
