@@ -18,6 +18,8 @@ namespace hamtarget {
 // Codes are stored once if at most this share of them is left then: with fewer equal codes, the lists of rows would take
 // as much memory as the tables save.
 inline constexpr double kMostDifferent = 0.75;
+// With more rows, places of lists might not fit into 32 bits.
+inline constexpr std::size_t kMostSharingRows = 0x7FFFFFFF;
 
 inline std::uint64_t hash_of_code(const std::uint8_t* code, std::size_t n_bytes) {
     std::uint64_t hash = 0;
@@ -91,7 +93,7 @@ CodeSharing share_codes(std::size_t n_rows, std::size_t n_bytes, CodeOf code_of)
     std::vector<std::uint32_t>& counts = by_hash;  // rows of the code of each first row
     std::fill(counts.begin(), counts.end(), 0u);
     for (const std::uint32_t row : first) ++counts[row];
-    const auto n_codes = static_cast<std::size_t>(n_rows - static_cast<std::size_t>(std::count(counts.begin(), counts.end(), 0u)));
+    const auto n_codes = n_rows - static_cast<std::size_t>(std::count(counts.begin(), counts.end(), 0u));
     Array<std::uint32_t> lists(n_codes + n_rows);
     std::vector<std::uint32_t> next(n_rows);  // place of the next row of each first row's code
     std::uint32_t at = 0;

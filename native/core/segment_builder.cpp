@@ -156,7 +156,7 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
         segment.codes = codes;
         return segment;
     }
-    if (repeats(source.codes)) {
+    if (n_rows <= kMostSharingRows && repeats(source.codes)) {
         CodeSharing sharing = share_codes(n_rows, n_bytes, [&](std::size_t row) { return rows.code(row); });
         if (static_cast<double>(sharing.numbers.size()) <= kMostDifferent * static_cast<double>(n_rows)) {
             segment.shared = std::move(sharing.shared);
