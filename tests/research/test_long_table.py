@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,15 +11,16 @@ import torch
 
 from hamtarget.datasets import fashion_sample
 from hamtarget.errors import InputError
+from hamtarget.learn.losses.cosine import cosine_cross_entropy
 from hamtarget.learn.networks.residual import SmallResNet
 from research.comparators import FineTuner
 from research.paper import long_table
 from research.paper.image_bench import ImageBench
-from research.paper.image_methods import LENGTHS, METHODS, Setting
+from research.paper.image_methods import LENGTHS, METHODS, NAMES, PAPER_SETTING, LossTask, Setting
 from research.paper.image_runs import Run, is_kept, kept_runs
-from research.paper.image_tasks import LabelledImages
+from research.paper.image_tasks import TASKS, LabelledImages, held_out_task
 from research.threads import one_thread
-from research.trials import image_additions
+from research.trials import image_additions, image_trials, paper_loss
 
 SETTINGS = {
     (method, n_bits): Setting(pull=0.5, loss={"proxy_weight": 12.0} if method == "HDT" else {})
@@ -44,7 +46,8 @@ def bench():
         torch.manual_seed(0)
         return FineTuner(task.source.images, SmallResNet((1, *task.source.images.shape[1:]), width=4))
 
-    return ImageBench(lambda: source, tuner)
+    tasks = {**TASKS, "held_out": lambda images: held_out_task(images, n_rows=100, n_queries=20)}
+    return ImageBench(lambda: source, tuner, tasks=tasks)
 
 
 def small_run(method, loss=None, pull=0.0):
@@ -60,7 +63,7 @@ def test_every_part_trains_each_cell_once():
         (training.runs[0].method, training.runs[0].n_bits, training.runs[0].seed)
         for training in long_table.trainings("own", SETTINGS)
     }
-    assert len(cells) == len(METHODS) * len(LENGTHS) * long_table.SEEDS
+    assert len(cells) == len(NAMES) * len(LENGTHS) * long_table.SEEDS
     with pytest.raises(InputError, match="expected one of additions"):
         long_table.trainings("other", SETTINGS)
 
@@ -83,18 +86,90 @@ def test_trainings_are_kept_and_summed_up(bench, tmp_path):
     runs = [small_run("DBR"), small_run("DBR", pull=1.0)]
     training = long_table.Training((replace(runs[0], variant="unpulled"), replace(runs[1], variant="added")))
     other = long_table.Training((replace(runs[0], variant="unpulled", seed=1),))
-    assert long_table.do_missing([training, other], bench, tmp_path / "runs", until=-math.inf) == 2
-    assert long_table.do_missing([training, other], bench, tmp_path / "runs", until=math.inf) == 0
-    assert all(is_kept(run, tmp_path / "runs") for run in training.runs)
-    assert len(kept_runs(tmp_path / "runs")) == 3
+    untrained = long_table.Training((replace(runs[0], method="LSH", epochs=0),))
+    wanted, folder = [training, other, untrained], tmp_path / "runs"
+    assert long_table.do_missing(wanted, lambda size: bench, folder, until=-math.inf) == 3
+    assert long_table.do_missing(wanted, lambda size: bench, folder, until=math.inf) == 0
+    assert all(is_kept(run, folder) for run in training.runs)
+    assert len(kept_runs(folder)) == 4
     written = long_table.write_table(tmp_path / "runs", tmp_path / "long.json")
     cell = written["summary"]["DBR-unpulled"]["16"]
-    maps = [record["scores"]["database"]["map"] for record in written["records"] if record["run"]["variant"] != "added"]
+    maps = [
+        record["scores"]["database"]["map"] for record in written["records"] if record["run"]["variant"] == "unpulled"
+    ]
     assert cell["seeds"] == 2
     assert cell["map"] == pytest.approx(np.mean(maps))
     assert cell["deviation"] == pytest.approx(np.std(maps, ddof=1))
     assert json.loads((tmp_path / "long.json").read_text())["summary"] == written["summary"]
     assert "DBR-added" in long_table.text(written["summary"])
+
+
+def test_a_training_that_would_end_too_late_is_not_begun(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_table.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(bench, "do_pulled", lambda run, pulled: [({"training_seconds": 30 * run.epochs}, None)])
+    monkeypatch.setattr(long_table, "save_run", lambda *_: None)
+    monkeypatch.setattr(long_table, "quick_map", lambda _: 0.0)
+    run = small_run("DBR")
+    short, long, larger = (
+        long_table.Training((one,)) for one in (run, replace(run, epochs=30), replace(run, epochs=8, size=56))
+    )
+    # It is judged by epochs and by pixels: 30 s for an epoch of the first.
+    for wanted, seconds in ((long, 900), (larger, 960)):
+        for spare, left in ((1, 0), (-1, 1)):
+            clock = iter(range(0, 10_000, 100))
+            until = 200 + seconds + long_table._AROUND + spare
+            assert long_table.do_missing([short, wanted], lambda size: bench, tmp_path, until=until) == left
+
+
+def test_the_papers_loss_is_trained_with_the_settings_that_won():
+    assert long_table.trainings("paper", SETTINGS) == []
+    paper = {("HDT", 32): PAPER_SETTING}
+    ((run,),) = (training.runs for training in long_table.trainings("paper", SETTINGS, paper))
+    assert (run.name, run.setting, run.epochs) == ("HDT-paper-32-whole-seed0", PAPER_SETTING, long_table.EPOCHS)
+
+
+def test_without_pairs_only_proxies_and_their_guide_cost_anything(bench):
+    torch.manual_seed(0)
+    task = LossTask(16, 10, 1, lambda: torch.randn(10, 40))
+    loss = METHODS["HDT"].build(task, {"proxy_weight": 12.0, "guide_bits": 32, "pairs": False})
+    logits, labels = torch.randn(20, 48), torch.eye(10).repeat(2, 1)
+    parts = [
+        12.0 * cosine_cross_entropy(logits[:, rows], labels, of.proxies, scale=of.scale, margin=of.margin)
+        for rows, of in ((slice(16), loss.code), (slice(16, None), loss.guide))
+    ]
+    torch.testing.assert_close(loss(logits, labels).total, parts[0] + 0.5 * parts[1])
+    assert "no pairs" in loss.extra_repr()
+    _, codes = bench.do(small_run("HDT", {"proxy_weight": 12.0, "guide_bits": 32, "pairs": False}, pull=1.0))
+    assert codes.queries.shape == (60, 2)
+
+
+def test_the_papers_loss_has_as_many_trials_as_every_method_and_then_longer_ones(bench, tmp_path, monkeypatch):
+    best = Setting(learning_rate=0.01)
+    assert sum(len(stage(best)) for stage in paper_loss.stages()) == sum(
+        len(stage(best)) for stage in image_trials.tuning_stages("HDT", 16)
+    )
+    for setting in (setting for stage in paper_loss.stages() for setting in stage(PAPER_SETTING)):
+        assert setting.loss.items() >= {"probability": "angle", "radius": 2, "sharpness": 1.0}.items()
+    printed = paper_loss.stages()[0](best)[0]
+    assert replace(printed, loss={**printed.loss, "pair_average": "per_kind"}) == printed
+    records = [
+        {"n_bits": 16, "map": 0.1, "setting": asdict(printed)},
+        {"n_bits": 16, "map": 0.3, "setting": asdict(replace(printed, group_size=4))},
+        {"n_bits": 16, "map": 0.2, "setting": asdict(replace(printed, group_size=8))},
+        {"n_bits": 32, "map": 0.9, "setting": asdict(printed)},
+    ]
+    assert [setting.group_size for setting in paper_loss.finalists(records, 16)] == [4, 8, 2]
+    assert paper_loss.finalists(records, 32) == [printed]
+    monkeypatch.setattr(paper_loss, "open_bench", lambda *_, **__: bench)
+    monkeypatch.setattr(paper_loss, "TUNING_EPOCHS", 0.3)
+    monkeypatch.setattr(paper_loss, "LONG_EPOCHS", 0.6)
+    arguments = ["--data", "a", "--weights", "b", "--out", str(tmp_path), "--bits", "16", "--size", "28"]
+    monkeypatch.setattr(sys, "argv", ["paper_loss", *arguments])
+    paper_loss.main()
+    assert len(json.loads((tmp_path / "short.json").read_text())["trials"]) == 14
+    longer = json.loads((tmp_path / "long.json").read_text())
+    assert {record["epochs"] for record in longer["trials"]} == {0.6}
+    assert longer["winners"] == [max(longer["trials"], key=lambda record: record["map"])]
 
 
 def test_a_method_is_pulled_where_the_longest_trials_found_that_better(tmp_path):
