@@ -121,6 +121,31 @@ def test_a_training_that_would_end_too_late_is_not_begun(bench, tmp_path, monkey
             assert long_table.do_missing([short, wanted], lambda size: bench, tmp_path, until=until) == left
 
 
+def test_the_command_trains_only_what_is_asked_for(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_table, "open_bench", lambda *_, **__: bench)
+    monkeypatch.setattr(long_table, "EPOCHS", 0.3)
+    trials = {"winners": [{"method": "HDT", "n_bits": bits, "setting": asdict(PAPER_SETTING)} for bits in (16, 64)]}
+    added = {
+        "winners": [
+            {"method": method, "n_bits": bits, "setting": asdict(each)} for (method, bits), each in SETTINGS.items()
+        ]
+    }
+    for name, content in (("paper", trials), ("added", added)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    files = ["--settings", str(tmp_path / "added.json"), "--paper", str(tmp_path / "paper.json")]
+    folder = tmp_path / "runs"
+    common = ["--data", "a", "--weights", "b", *files, "--runs", str(folder)]
+    assert long_table.main([*common, "--parts", "pairs", "paper"]) == 0
+    assert long_table.main([*common, "--parts", "own", "--methods", "DHN", "LSH", "--seeds", "1"]) == 0
+    names = {path.stem.removesuffix("-whole-seed0") for path in folder.glob("*.json")}
+    pairs = ("pairs-one-radius", "pairs", "without-pairs", "without-pairs-unpulled")
+    assert names == {
+        *(f"HDT-{variant}-{bits}" for variant in pairs for bits in LENGTHS),
+        *("HDT-paper-16", "HDT-paper-64"),
+        *(f"{method}-{bits}" for method in ("DHN", "LSH") for bits in LENGTHS),
+    }
+
+
 def test_the_papers_loss_is_trained_with_the_settings_that_won():
     assert long_table.trainings("paper", SETTINGS) == []
     paper = {("HDT", 32): PAPER_SETTING}
