@@ -35,6 +35,7 @@ from research.paper.image_methods import LENGTHS, METHODS, NAMES, Setting, chose
 from research.paper.image_runs import Run, is_kept, kept_runs, save_run
 from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import label
+from research.paper.long_curve import Curve, draw_curve
 
 EPOCHS = 24.0
 SIZE = 160
@@ -189,14 +190,38 @@ def write_table(folder: Path, out: Path, trials: Sequence[Path] = ()) -> dict[st
         records.append({**facts, "scores": scores(codes)})
         _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
     over_seeds = summary(records)
+    by_epochs = curve(records)
     written = {
         "provenance": provenance(seed=0),
         "chosen": chosen(over_seeds, trials),
+        "curve": by_epochs,
         "summary": over_seeds,
         "records": records,
     }
     write_json(out, written)
+    if by_epochs:
+        draw_curve(by_epochs, out.with_name(f"{out.stem}_curve.png"))
     return written
+
+
+def curve(records: Iterable[Mapping[str, Any]]) -> Curve:
+    """Return by method, with or without the pull, and by epochs: MAP of the first seed, where `curve` has trained."""
+    found: Curve = {}
+    for record in records:
+        run, figures = record["run"], record["scores"]
+        way, _, change = run["variant"].partition("-")
+        told = (run["n_bits"], run["seed"], run["size"]) == (CURVE_BITS, 0, SIZE) and change in ("", _epochs(run))
+        if run["method"] in CURVE and way in ("added", "unpulled") and told:
+            found.setdefault(run["method"], {}).setdefault(way, {})[f"{run['epochs']:g}"] = {
+                "map": figures["database"]["map"],
+                "map_never_trained": figures["never_trained"]["map"],
+            }
+    # One length of training is no curve.
+    return {method: ways for method, ways in found.items() if all(len(points) > 1 for points in ways.values())}
+
+
+def _epochs(run: Mapping[str, Any]) -> str:
+    return f"{run['epochs']:g}epochs"
 
 
 def chosen(over_seeds: Summary, trials: Sequence[Path]) -> Summary:
@@ -241,6 +266,7 @@ def summary(records: Iterable[Mapping[str, Any]]) -> Summary:
             "map_never_trained": mean(cell["never_trained"]["map"] for cell in cells),
             "precision": mean(cell["database"]["precision"] for cell in cells),
             "recall": mean(cell["database"]["recall"] for cell in cells),
+            "independent_bits": mean(cell["database"]["independent_bits"] for cell in cells),
         }
     return found
 

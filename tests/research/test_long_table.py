@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from dataclasses import asdict, replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from research.paper import long_table
 from research.paper.image_bench import ImageBench
 from research.paper.image_methods import LENGTHS, METHODS, NAMES, PAPER_SETTING, LossTask, Setting
 from research.paper.image_runs import Run, is_kept, kept_runs
+from research.paper.image_scores import independent_bits
 from research.paper.image_tasks import TASKS, LabelledImages, held_out_task
+from research.paper.long_curve import draw_curve
 from research.threads import one_thread
 from research.trials import image_additions, image_trials, paper_loss
 
@@ -195,6 +198,49 @@ def test_the_papers_loss_has_as_many_trials_as_every_method_and_then_longer_ones
     longer = json.loads((tmp_path / "long.json").read_text())
     assert {record["epochs"] for record in longer["trials"]} == {0.6}
     assert longer["winners"] == [max(longer["trials"], key=lambda record: record["map"])]
+
+
+def test_the_curve_has_the_first_seed_of_one_length_and_size(tmp_path):
+    def record(method, variant, epochs, found, **other):
+        run = {"method": method, "variant": variant, "epochs": epochs, "n_bits": 32, "seed": 0, "size": 160, **other}
+        return {"run": run, "scores": {"database": {"map": found}, "never_trained": {"map": found - 0.1}}}
+
+    records = [
+        record("HDT", "added", 24.0, 0.7),
+        record("HDT", "added-6epochs", 6.0, 0.5),
+        record("HDT", "unpulled", 24.0, 0.6),
+        record("HDT", "unpulled-6epochs", 6.0, 0.4),
+        record("HDT", "added", 24.0, 0.0, seed=1),
+        record("HDT", "added", 24.0, 0.0, n_bits=16),
+        record("HDT", "added-224px", 24.0, 0.0, size=224),
+        record("HDT", "pairs", 24.0, 0.0),
+        record("DBR", "added", 24.0, 0.0),
+        record("CSQ", "added", 24.0, 0.0),
+    ]
+    found = long_table.curve(records)
+    assert {way: {epochs: cell["map"] for epochs, cell in cells.items()} for way, cells in found["HDT"].items()} == {
+        "added": {"24": 0.7, "6": 0.5},
+        "unpulled": {"24": 0.6, "6": 0.4},
+    }
+    # Of the others there is one point only.
+    assert list(found) == ["HDT"]
+    assert found["HDT"]["added"]["6"]["map_never_trained"] == pytest.approx(0.4)
+    draw_curve(found, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("n_bits", [8, 32])
+def test_independent_bits_are_counted_by_the_correlations_of_all_pairs(n_bits):
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2, (50, n_bits))
+    bits[:, 1] = 1 - bits[:, 0]
+    bits[:, 2] = 1
+    total = float(n_bits)
+    for one, other in permutations(bits.T, 2):
+        if one.std() and other.std():
+            total += np.corrcoef(one, other)[0, 1] ** 2
+    codes = np.packbits(bits.astype(np.uint8), axis=1, bitorder="little")
+    assert independent_bits(codes) == pytest.approx(n_bits**2 / total)
 
 
 def test_a_method_is_pulled_where_the_longest_trials_found_that_better(tmp_path):
