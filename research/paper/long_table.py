@@ -35,7 +35,7 @@ from research.paper.image_methods import LENGTHS, METHODS, NAMES, Setting, chose
 from research.paper.image_runs import Run, is_kept, kept_runs, save_run
 from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import label
-from research.paper.long_curve import Curve, draw_curve
+from research.paper.long_curve import Curve, curve_path, draw_curve
 
 EPOCHS = 24.0
 SIZE = 160
@@ -200,7 +200,7 @@ def write_table(folder: Path, out: Path, trials: Sequence[Path] = ()) -> dict[st
     }
     write_json(out, written)
     if by_epochs:
-        draw_curve(by_epochs, out.with_name(f"{out.stem}_curve.png"))
+        draw_curve(by_epochs, curve_path(out))
     return written
 
 
