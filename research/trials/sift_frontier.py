@@ -51,7 +51,7 @@ _ANGLE = [Setting("angle", "per_kind", weight) for weight in LAMBDAS]
 _ANGLE_ALL = [Setting("angle", "all_pairs", weight) for weight in LAMBDAS]
 _APART = [Setting("angle", "per_kind", weight, each) for each in DECORRELATIONS for weight in LAMBDAS[:3]]
 _SOFT = [Setting("soft_bits", "per_kind", weight) for weight in (*SMALL_LAMBDAS, *LAMBDAS)]
-# What tells most about the length of training, for a few models more than for many.
+# Few models that tell whether longer training helps: in one group, all of them would take too long.
 _TELLING = (
     *(Setting("angle", "per_kind", weight) for weight in (300.0, 1000.0, 10000.0)),
     *(Setting("soft_bits", "per_kind", weight) for weight in (10.0, 100.0, 300.0)),
