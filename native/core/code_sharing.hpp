@@ -18,6 +18,9 @@ namespace hamtarget {
 // Codes are stored once if at most this share of them is left then: with fewer equal codes, the lists of rows would take
 // as much memory as the tables save.
 inline constexpr double kMostDifferent = 0.75;
+// And only if a search is expected to find at most so many rows: where it finds more, most of its time goes into the
+// results, and reading fewer codes saves less than gathering rows from many lists costs.
+inline constexpr double kMostRowsFound = 64;
 // With more rows, places of lists might not fit into 32 bits.
 inline constexpr std::size_t kMostSharingRows = 0x7FFFFFFF;
 
@@ -30,6 +33,17 @@ inline std::uint64_t hash_of_code(const std::uint8_t* code, std::size_t n_bytes)
         hash ^= hash >> 32;
     }
     return hash * 0x9E3779B97F4A7C15u;
+}
+
+inline std::size_t bits_apart(const std::uint8_t* left, const std::uint8_t* right, std::size_t n_bytes) {
+    std::size_t sum = 0;
+    for (std::size_t at = 0; at < n_bytes; at += 8) {
+        std::uint64_t one = 0, other = 0;
+        std::memcpy(&one, left + at, std::min<std::size_t>(8, n_bytes - at));
+        std::memcpy(&other, right + at, std::min<std::size_t>(8, n_bytes - at));
+        sum += static_cast<std::size_t>(std::popcount(one ^ other));
+    }
+    return sum;
 }
 
 // Return the share of numbers that differ from all before.
@@ -56,6 +70,22 @@ inline bool repeats(Codes codes) {
         if (row % step == 0) by_row.push_back(hash);
     }
     return std::min(share_of_different(by_hash), share_of_different(by_row)) <= kMostDifferent;
+}
+
+// Estimate by a sample how many rows with other codes lie within `radius` bits of a row.
+inline double rows_near(Codes codes, std::size_t radius) {
+    constexpr std::size_t kQueries = 32, kRows = 8192;
+    const std::size_t query_step = std::max<std::size_t>(1, codes.n_rows / kQueries);
+    const std::size_t row_step = std::max<std::size_t>(1, codes.n_rows / kRows);
+    std::size_t n_queries = 0, n_rows = 0, n_within = 0;
+    for (std::size_t row = row_step / 2; row < codes.n_rows; row += row_step) ++n_rows;
+    for (std::size_t query = query_step / 3; query < codes.n_rows; query += query_step, ++n_queries)
+        for (std::size_t row = row_step / 2; row < codes.n_rows; row += row_step) {
+            const std::size_t away = bits_apart(codes.row(query), codes.row(row), codes.n_bytes);
+            n_within += away > 0 && away <= radius;
+        }
+    const double share = static_cast<double>(n_within) / static_cast<double>(n_queries * n_rows);
+    return share * static_cast<double>(codes.n_rows);
 }
 
 struct CodeSharing {

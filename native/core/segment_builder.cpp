@@ -24,6 +24,8 @@ TablePlan plan_of(const Layout& layout, std::size_t n_rows) {
                              : TablePlan{layout.n_tables, layout.excerpt_bytes};
 }
 
+std::size_t radius_of(const Layout& layout) { return layout.is_planned ? layout.radius : layout.n_tables - 1; }
+
 // A length that the compiler knows is copied by one instruction.
 HAMTARGET_INLINE void copy_code(std::uint8_t* to, const std::uint8_t* from, std::size_t n_bytes) {
     switch (n_bytes) {
@@ -156,7 +158,7 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
         segment.codes = codes;
         return segment;
     }
-    if (n_rows <= kMostSharingRows && repeats(source.codes)) {
+    if (n_rows <= kMostSharingRows && repeats(source.codes) && rows_near(source.codes, radius_of(layout)) <= kMostRowsFound) {
         CodeSharing sharing = share_codes(n_rows, n_bytes, [&](std::size_t row) { return rows.code(row); });
         if (static_cast<double>(sharing.numbers.size()) <= kMostDifferent * static_cast<double>(n_rows)) {
             segment.shared = std::move(sharing.shared);

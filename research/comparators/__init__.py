@@ -5,6 +5,7 @@ from research.comparators.dbr import DBRLoss
 from research.comparators.dhn import DHNLoss
 from research.comparators.fine_tuning import FineTuner
 from research.comparators.hashnet import HashNetLoss
+from research.comparators.no_pairs import NoPairs
 from research.comparators.orthohash import OrthoHashLoss
 
-__all__ = ["CSQLoss", "DBRLoss", "DHNLoss", "FineTuner", "HashNetLoss", "OrthoHashLoss"]
+__all__ = ["CSQLoss", "DBRLoss", "DHNLoss", "FineTuner", "HashNetLoss", "NoPairs", "OrthoHashLoss"]

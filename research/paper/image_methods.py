@@ -17,7 +17,7 @@ from hamtarget.learn.losses.class_codes import codes_by_likeness
 from hamtarget.learn.losses.guided import GuidedLoss
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
-from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHashLoss
+from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, NoPairs, OrthoHashLoss
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class Setting:
         batch_size, group_size: see `TrainingOptions`.
         pull: how strongly codes are pulled towards those of classes after training, see `ClassPull`; 0: not at all.
         loss: arguments of the loss. HDT has defaults of its own here, by the length of the codes, and takes
-            `proxy_weight` and `proxy_scale` (see `ProxyLoss`), too. Methods with codes of classes take `likeness` of
-            these codes (see `codes_by_likeness`) and `guide_bits` (length of a guide, see `GuidedLoss`).
+            `proxy_weight` and `proxy_scale` (see `ProxyLoss`), too; with proxies and `pairs` False, its pairs cost
+            nothing. Methods with codes of classes take `likeness` of these codes (see `codes_by_likeness`) and
+            `guide_bits` (length of a guide, see `GuidedLoss`).
     """
 
     learning_rate: float = 2e-3
@@ -89,8 +90,9 @@ def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
     loss = _proxied(task, own, weight, scale, likeness)
     if not guide_bits:
         return loss
-    # The guide has the defaults of its own length, without the terms about classes.
-    return GuidedLoss(loss, _proxied(replace(task, n_bits=guide_bits), {}, weight, None, likeness))
+    # The guide has the defaults of its own length, without the terms about classes; it has pairs if the code has.
+    guide = {"pairs": own.get("pairs", True)}
+    return GuidedLoss(loss, _proxied(replace(task, n_bits=guide_bits), guide, weight, None, likeness))
 
 
 def _pairs(n_bits: int, setting: Mapping[str, Any]) -> HammingTargetLoss:
@@ -102,7 +104,8 @@ def _proxied(
     task: LossTask, setting: Mapping[str, Any], weight: float, scale: float | None, likeness: float | None
 ) -> ProxyLoss:
     proxies = None if likeness is None else codes_by_likeness(task.class_means(), task.n_bits, likeness=likeness)
-    pairs = _pairs(task.n_bits, setting)
+    own = dict(setting)
+    pairs = _pairs(task.n_bits, own) if own.pop("pairs", True) else NoPairs(task.n_bits)
     return ProxyLoss(pairs, task.n_labels, proxy_weight=weight, proxies=proxies, scale=scale)
 
 

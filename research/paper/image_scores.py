@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hamtarget.evaluation.metrics import by_label, mean_average_precision, precision_recall_by_radius
 from research.paper.image_runs import RunCodes
@@ -18,7 +19,7 @@ def scores(codes: RunCodes, *, ranks: int = RANKS) -> dict[str, dict[str, Any]]:
 
     Each part has `map` (MAP with the expectation over random order of ties, the main figure), `map_legacy` (ties in the
     order of the database), and at radius 2 `precision` and `recall` over all queries together, `precision_per_query`
-    and `hits` per query.
+    and `hits` per query. `independent_bits` tells how far bits of the database's codes repeat each other.
     """
     parts = {"database": np.ones(len(codes.database), dtype=bool)}
     if codes.trained.any():
@@ -45,4 +46,23 @@ def _scores_in(codes: RunCodes, rows: Any, ranks: int) -> dict[str, Any]:
         "precision_per_query": float(curve.precision_per_query[RADIUS]),
         "recall": float(curve.recall[RADIUS]),
         "hits": float(curve.hits[RADIUS]),
+        "independent_bits": independent_bits(database),
     }
+
+
+def independent_bits(codes: NDArray[np.uint8]) -> float:
+    """Return how many independent bits would have the same sum of squared correlations as these codes have.
+
+    A bit that is the same in all rows is uncorrelated with the others.
+
+    Example:
+        >>> independent_bits(np.array([[0b00], [0b11], [0b00], [0b11]], dtype=np.uint8))
+        6.4
+    """
+    bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float64)
+    bits -= bits.mean(axis=0)
+    length = np.sqrt((bits * bits).sum(axis=0))
+    bits /= np.where(length > 0, length, 1)
+    correlation = bits.T @ bits
+    np.fill_diagonal(correlation, 1)
+    return float(correlation.shape[0] ** 2 / (correlation * correlation).sum())

@@ -8,10 +8,11 @@ its additions, with or without the pull: whichever was better on rows kept aside
 tried (`--long-trials`), else in the short trials. Parts, in order of importance:
 
 - `additions`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.image_additions`.
-- `own`: every method by itself, without likeness, guide and pull, as table 1 has it after six epochs.
+- `pairs`: HDT with pairs alone, with several radii, and with all but pairs: what is the pair loss worth.
 - `curve`: HDT, DBR and OrthoHash with 6, 12 and 60 epochs, 32 bits: who learns faster, and is 24 enough.
+- `paper`: the paper's own loss, each length with the best setting of `research.trials.paper_loss` (`--paper`).
 - `sizes`: 224 pixels in place of 160, 32 bits: does the order of methods stay.
-- `pairs`: HDT with pairs alone, with several radii, and with all but pairs.
+- `own`: every method by itself, without likeness, guide and pull, as table 1 has it after six epochs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -29,10 +31,11 @@ from typing import Any
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import ImageBench, open_bench
-from research.paper.image_methods import LENGTHS, METHODS, Setting, chosen_setting, read_settings
+from research.paper.image_methods import LENGTHS, METHODS, NAMES, Setting, chosen_setting, read_settings
 from research.paper.image_runs import Run, is_kept, kept_runs, save_run
 from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import label
+from research.paper.long_curve import Curve, curve_path, draw_curve
 
 EPOCHS = 24.0
 SIZE = 160
@@ -42,7 +45,9 @@ CURVE = ("HDT", "DBR", "OrthoHash")
 CURVE_EPOCHS = (6.0, 12.0, 60.0)
 CURVE_BITS = 32
 LARGE_SIZE = 224
-PARTS = ("additions", "own", "curve", "sizes", "pairs")
+PARTS = ("additions", "pairs", "curve", "paper", "sizes", "own")
+# Seconds that a training may take beyond what its images should: a graph is captured, and codes are made.
+_AROUND = 5.0
 
 Settings = Mapping[tuple[str, int], Setting]
 # Figures by method and length of code.
@@ -60,18 +65,20 @@ class Training:
         return all(is_kept(run, folder) for run in self.runs)
 
 
-def trainings(part: str, settings: Settings) -> list[Training]:
-    """Return the trainings of a part, the first seed first."""
+def trainings(part: str, settings: Settings, paper: Settings | None = None) -> list[Training]:
+    """Return the trainings of a part, the first seed first.
+
+    Args:
+        part: one of `PARTS`.
+        settings: winners of research.trials.image_additions.
+        paper: winners of research.trials.paper_loss; without them, part `paper` has no trainings.
+
+    Raises:
+        InputError: there is no such part.
+    """
     if part == "additions":
         return [
             _added(method, n_bits, seed, settings) for seed in range(SEEDS) for n_bits in LENGTHS for method in ADDED
-        ]
-    if part == "own":
-        return [
-            _single(_run(method, n_bits, seed, _own(method, n_bits)))
-            for seed in range(SEEDS)
-            for n_bits in LENGTHS
-            for method in METHODS
         ]
     if part == "curve":
         return [_added(method, CURVE_BITS, 0, settings, epochs=epochs) for epochs in CURVE_EPOCHS for method in CURVE]
@@ -79,11 +86,23 @@ def trainings(part: str, settings: Settings) -> list[Training]:
         return [_added(method, CURVE_BITS, 0, settings, size=LARGE_SIZE) for method in ADDED]
     if part == "pairs":
         return [training for n_bits in LENGTHS for training in _ablation(n_bits, settings)]
+    if part == "paper":
+        known = {n_bits: setting for (_, n_bits), setting in (paper or {}).items()}
+        return [_single(_run("HDT", n_bits, 0, known[n_bits], "paper")) for n_bits in LENGTHS if n_bits in known]
+    if part == "own":
+        return [
+            _single(_run(method, n_bits, seed, _own(method, n_bits)))
+            for seed in range(SEEDS)
+            for n_bits in LENGTHS
+            for method in NAMES
+        ]
     raise InputError(f"part is {part!r}; expected one of {', '.join(PARTS)}")
 
 
 def _run(method: str, n_bits: int, seed: int, setting: Setting, variant: str = "") -> Run:
-    return Run(method, n_bits, "whole", setting, EPOCHS, SIZE, seed, variant)
+    # A method that is not trained sees images once.
+    epochs = EPOCHS if method in METHODS else 0
+    return Run(method, n_bits, "whole", setting, epochs, SIZE, seed, variant)
 
 
 def _single(run: Run) -> Training:
@@ -117,29 +136,44 @@ def _ablation(n_bits: int, settings: Settings) -> list[Training]:
     setting = settings["HDT", n_bits]
     # Pairs need rows of one class in a batch; proxies do not.
     pairs = replace(setting, group_size=4, pull=0.0, loss={})
-    # The optimiser does not mind the size of a loss: with this weight the pairs count a thousandth of what they do.
-    without = replace(setting, loss={**setting.loss, "proxy_weight": 1000 * setting.loss["proxy_weight"]})
+    without = replace(setting, loss={**setting.loss, "pairs": False})
     return [
         _single(_run("HDT", n_bits, 0, replace(pairs, loss={"radius": 2}), "pairs-one-radius")),
         _single(_run("HDT", n_bits, 0, pairs, "pairs")),
-        _single(_run("HDT", n_bits, 0, without, "without-pairs")),
+        Training(
+            (
+                _run("HDT", n_bits, 0, without, "without-pairs"),
+                _run("HDT", n_bits, 0, replace(without, pull=0.0), "without-pairs-unpulled"),
+            )
+        ),
     ]
 
 
-def do_missing(wanted: Iterable[Training], bench: ImageBench, folder: Path, *, until: float) -> int:
-    """Do the trainings that `folder` does not hold, as long as there is time, and return how many are left."""
+def do_missing(wanted: Iterable[Training], bench_of: Callable[[int], ImageBench], folder: Path, *, until: float) -> int:
+    """Do the trainings that `folder` does not hold, as long as there is time, and return how many are left.
+
+    Args:
+        wanted: in the order in which to do them.
+        bench_of: returns the bench for images of a size.
+        folder: folder of the runs.
+        until: time of `time.monotonic` after which no training may end, judging by those before.
+    """
     missing = [training for training in wanted if not training.is_done(folder)]
-    longest = 0.0
+    pace = 0.0
     for number, training in enumerate(missing):
         started = time.monotonic()
-        if started + longest > until:
+        run = training.runs[0]
+        pixels = run.epochs * run.size**2
+        if started + pace * pixels + _AROUND > until:
             return len(missing) - number
-        done = bench.do_pulled(training.runs[0], training.runs)
-        for run, (facts, codes) in zip(training.runs, done, strict=True):
-            save_run(run, folder, facts, codes)
-        longest = max(longest, done[0][0]["training_seconds"] * 1.2)
+        bench = bench_of(run.size)
+        done = bench.do_pulled(run, training.runs) if run.method in METHODS else [bench.do(run)]
+        for one, (facts, codes) in zip(training.runs, done, strict=True):
+            save_run(one, folder, facts, codes)
+        if pixels:
+            pace = max(pace, done[0][0]["training_seconds"] / pixels)
         told = ", ".join(f"{quick_map(codes):.3f}" for _, codes in done)
-        _say(f"{training.runs[0].name}: MAP {told} (first queries), {time.monotonic() - started:.1f} s")
+        _say(f"{run.name}: MAP {told} (first queries), {time.monotonic() - started:.1f} s")
     return 0
 
 
@@ -156,14 +190,38 @@ def write_table(folder: Path, out: Path, trials: Sequence[Path] = ()) -> dict[st
         records.append({**facts, "scores": scores(codes)})
         _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
     over_seeds = summary(records)
+    by_epochs = curve(records)
     written = {
         "provenance": provenance(seed=0),
         "chosen": chosen(over_seeds, trials),
+        "curve": by_epochs,
         "summary": over_seeds,
         "records": records,
     }
     write_json(out, written)
+    if by_epochs:
+        draw_curve(by_epochs, curve_path(out))
     return written
+
+
+def curve(records: Iterable[Mapping[str, Any]]) -> Curve:
+    """Return by method, with or without the pull, and by epochs: MAP of the first seed, where `curve` has trained."""
+    found: Curve = {}
+    for record in records:
+        run, figures = record["run"], record["scores"]
+        way, _, change = run["variant"].partition("-")
+        told = (run["n_bits"], run["seed"], run["size"]) == (CURVE_BITS, 0, SIZE) and change in ("", _epochs(run))
+        if run["method"] in CURVE and way in ("added", "unpulled") and told:
+            found.setdefault(run["method"], {}).setdefault(way, {})[f"{run['epochs']:g}"] = {
+                "map": figures["database"]["map"],
+                "map_never_trained": figures["never_trained"]["map"],
+            }
+    # One length of training is no curve.
+    return {method: ways for method, ways in found.items() if all(len(points) > 1 for points in ways.values())}
+
+
+def _epochs(run: Mapping[str, Any]) -> str:
+    return f"{run['epochs']:g}epochs"
 
 
 def chosen(over_seeds: Summary, trials: Sequence[Path]) -> Summary:
@@ -208,6 +266,7 @@ def summary(records: Iterable[Mapping[str, Any]]) -> Summary:
             "map_never_trained": mean(cell["never_trained"]["map"] for cell in cells),
             "precision": mean(cell["database"]["precision"] for cell in cells),
             "recall": mean(cell["database"]["recall"] for cell in cells),
+            "independent_bits": mean(cell["database"]["independent_bits"] for cell in cells),
         }
     return found
 
@@ -236,7 +295,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", type=Path, help="resnet50_caffe_int8.npz")
     parser.add_argument("--settings", type=Path, nargs="*", default=[], help="files of research.trials.image_additions")
     parser.add_argument("--long-trials", type=Path, nargs="*", default=[], help="the same, of winners trained longer")
+    parser.add_argument("--paper", type=Path, nargs="*", default=[], help="files of research.trials.paper_loss")
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS, help="only these")
+    parser.add_argument("--methods", nargs="*", default=list(NAMES), choices=NAMES, help="only these")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="only so many")
     parser.add_argument("--share", default="0/1", help="I/N: only every Nth training, from number I on")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no training that would end later")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
@@ -249,15 +311,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         until = time.monotonic() + 60 * given.minutes
         first, _, of = given.share.partition("/")
-        settings = read_settings(given.settings)
-        benches: dict[int, ImageBench] = {}
-        for part in given.parts:
-            wanted = trainings(part, settings)[int(first) :: int(of)]
-            size = LARGE_SIZE if part == "sizes" else SIZE
-            if size not in benches:
-                benches[size] = open_bench(given.data, given.weights, size=size, workers=given.workers)
-            left = do_missing(wanted, benches[size], given.runs, until=until)
-            _say(f"{part}: {left} trainings left")
+        settings, paper = read_settings(given.settings), read_settings(given.paper)
+        wanted = [
+            training
+            for part in given.parts
+            for training in trainings(part, settings, paper)
+            if training.runs[0].method in given.methods and training.runs[0].seed < given.seeds
+        ]
+        benches = cache(lambda size: open_bench(given.data, given.weights, size=size, workers=given.workers))
+        left = do_missing(wanted[int(first) :: int(of)], benches, given.runs, until=until)
+        _say(f"{left} trainings left")
     except HamtargetError as error:
         _say(f"error: {error}")
         return 2

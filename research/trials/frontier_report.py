@@ -58,7 +58,7 @@ _CHECKED = [
     (SHORT, "soft_bits, per_kind, lambda 100"),
     (SHORT, "angle, per_kind, lambda 3000"),
     (SHORT, "soft_bits, per_kind, lambda 10"),
-    (LONG, "angle, per_kind, lambda 3000"),
+    (LONG, "angle, per_kind, lambda 10000"),
     (LONG, "soft_bits, per_kind, lambda 10"),
 ]
 # Curves of the picture: colour and line.

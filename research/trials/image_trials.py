@@ -96,14 +96,15 @@ def tuning_stages(method: str, n_bits: int) -> list[Stage]:
     pull = PULL if method == "HDT" else 0.0
     return [
         lambda _: [Setting(backbone_rate=rate, pull=pull, loss=loss) for loss in losses for rate in BACKBONE_RATES],
-        lambda best: [_head_faster(best, 2.0), _head_faster(best, 4.0)],
+        lambda best: [head_faster(best, 2.0), head_faster(best, 4.0)],
         lambda best: [replace(best, group_size=size) for size in (2, 1)],
         lambda best: [_changed(best, change) for change in CHANGES[method](n_bits)],
         lambda best: [replace(best, backbone_rate=best.backbone_rate * factor) for factor in (0.5, 2.0)],
     ]
 
 
-def _head_faster(setting: Setting, factor: float) -> Setting:
+def head_faster(setting: Setting, factor: float) -> Setting:
+    """Return a setting in which the head learns faster, and the backbone as fast as before."""
     return replace(
         setting,
         learning_rate=setting.learning_rate * factor,

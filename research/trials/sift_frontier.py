@@ -51,6 +51,11 @@ _ANGLE = [Setting("angle", "per_kind", weight) for weight in LAMBDAS]
 _ANGLE_ALL = [Setting("angle", "all_pairs", weight) for weight in LAMBDAS]
 _APART = [Setting("angle", "per_kind", weight, each) for each in DECORRELATIONS for weight in LAMBDAS[:3]]
 _SOFT = [Setting("soft_bits", "per_kind", weight) for weight in (*SMALL_LAMBDAS, *LAMBDAS)]
+# Few models that tell whether longer training helps: in one group, all of them would take too long.
+_TELLING = (
+    *(Setting("angle", "per_kind", weight) for weight in (300.0, 1000.0, 10000.0)),
+    *(Setting("soft_bits", "per_kind", weight) for weight in (10.0, 100.0, 300.0)),
+)
 _SOFT_ALL = [Setting("soft_bits", "all_pairs", weight) for weight in LAMBDAS]
 
 
@@ -69,6 +74,7 @@ def groups() -> list[Group]:
     first, second = (*_ANGLE, *_SOFT), (*_ANGLE_ALL, *_APART, *_SOFT_ALL)
     return [
         *(Group(SHORT, seed, everything) for seed in range(3)),
+        Group(LONG, 0, _TELLING),
         Group(LONG, 0, first),
         Group(LONG, 0, second),
         *(Group(LONG, seed, first) for seed in (1, 2)),
@@ -85,6 +91,7 @@ def train_all(
     batch_size: int = 1024,
     most: int | None = None,
     cuda_graph: bool = True,
+    known: Path | None = None,
 ) -> None:
     """Train the groups that are not in `out` yet; begin none that would not end in time.
 
@@ -96,9 +103,10 @@ def train_all(
         batch_size: vectors in a batch.
         most: models of a group, to try the script; None: all.
         cuda_graph: see `train_together`.
+        known: frontier.json of earlier runs, which are not done again if `out` holds none.
     """
     began = time.perf_counter()
-    told = _told(out)
+    told = _told(out, known)
     neighbors = nearest_neighbors(data.learn, SIMILAR)
     print(f"neighbours after {time.perf_counter() - began:.1f} s", flush=True)
     pace = 0.0
@@ -159,11 +167,14 @@ def setting_of(run: dict[str, Any]) -> Setting:
     return Setting(run["probability"], run["pair_average"], run["dissimilar_weight"], run["decorrelation"])
 
 
-def _told(out: Path) -> dict[str, Any]:
+def _told(out: Path, known: Path | None) -> dict[str, Any]:
     try:
         told: dict[str, Any] = json.loads((out / RUNS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {"provenance": [], "runs": []}
+        if known is None:
+            return {"provenance": [], "runs": []}
+        result = json.loads(known.read_text(encoding="utf-8"))
+        return {"provenance": result["trained"], "runs": result["runs"]}
     return told
 
 
@@ -174,15 +185,19 @@ def model_name(setting: Setting) -> str:
 
 
 def _keep(models: StackedModels, group: Group, out: Path) -> None:
-    """Write the models of table 2's reading, mean per kind, in half the precision; norms keep theirs."""
+    """Add the models of table 2's reading, mean per kind, to the file, in half the precision; norms keep theirs."""
+    path = out / f"models-{group.steps}-seed{group.seed}.npz"
     arrays: dict[str, NDArray[Any]] = {}
+    if path.exists():
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            arrays |= {name: kept[name] for name in kept.files}
     for number, setting in enumerate(group.settings):
         if setting.pair_average == "per_kind" and not setting.decorrelation:
             for name, value in models.arrays(number).items():
                 half = value.half() if name.startswith("weights") else value
                 arrays[f"{model_name(setting)}/{name}"] = half.numpy()
     if arrays:
-        np.savez(out / f"models-{group.steps}-seed{group.seed}.npz", **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
 class KeptEncoder:
@@ -220,6 +235,7 @@ def main() -> None:
     training.add_argument("--steps", type=int, default=None, help="steps of every model, to try the script")
     training.add_argument("--batch-size", type=int, default=1024, help="vectors in a batch (default: %(default)s)")
     training.add_argument("--most", type=int, default=None, help="models of a group, to try the script")
+    training.add_argument("--known", type=Path, default=None, metavar="FILE", help="frontier.json of earlier runs")
     training.add_argument("--no-graph", action="store_true", help="run steps one by one, not as a CUDA graph")
     score = verbs.add_parser("score", help="check by the whole base, sum up, plot")
     score.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder that train wrote")
@@ -241,6 +257,7 @@ def main() -> None:
             batch_size=arguments.batch_size,
             most=arguments.most,
             cuda_graph=not arguments.no_graph,
+            known=arguments.known,
         )
     else:
         from research.trials.frontier_report import write_report

@@ -2,7 +2,9 @@
 
 import json
 import math
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -10,15 +12,18 @@ import torch
 
 from hamtarget.datasets import fashion_sample
 from hamtarget.errors import InputError
+from hamtarget.learn.losses.cosine import cosine_cross_entropy
 from hamtarget.learn.networks.residual import SmallResNet
 from research.comparators import FineTuner
 from research.paper import long_table
 from research.paper.image_bench import ImageBench
-from research.paper.image_methods import LENGTHS, METHODS, Setting
+from research.paper.image_methods import LENGTHS, METHODS, NAMES, PAPER_SETTING, LossTask, Setting
 from research.paper.image_runs import Run, is_kept, kept_runs
-from research.paper.image_tasks import LabelledImages
+from research.paper.image_scores import independent_bits
+from research.paper.image_tasks import TASKS, LabelledImages, held_out_task
+from research.paper.long_curve import draw_curve
 from research.threads import one_thread
-from research.trials import image_additions
+from research.trials import image_additions, image_trials, paper_loss
 
 SETTINGS = {
     (method, n_bits): Setting(pull=0.5, loss={"proxy_weight": 12.0} if method == "HDT" else {})
@@ -44,7 +49,8 @@ def bench():
         torch.manual_seed(0)
         return FineTuner(task.source.images, SmallResNet((1, *task.source.images.shape[1:]), width=4))
 
-    return ImageBench(lambda: source, tuner)
+    tasks = {**TASKS, "held_out": lambda images: held_out_task(images, n_rows=100, n_queries=20)}
+    return ImageBench(lambda: source, tuner, tasks=tasks)
 
 
 def small_run(method, loss=None, pull=0.0):
@@ -60,7 +66,7 @@ def test_every_part_trains_each_cell_once():
         (training.runs[0].method, training.runs[0].n_bits, training.runs[0].seed)
         for training in long_table.trainings("own", SETTINGS)
     }
-    assert len(cells) == len(METHODS) * len(LENGTHS) * long_table.SEEDS
+    assert len(cells) == len(NAMES) * len(LENGTHS) * long_table.SEEDS
     with pytest.raises(InputError, match="expected one of additions"):
         long_table.trainings("other", SETTINGS)
 
@@ -83,18 +89,158 @@ def test_trainings_are_kept_and_summed_up(bench, tmp_path):
     runs = [small_run("DBR"), small_run("DBR", pull=1.0)]
     training = long_table.Training((replace(runs[0], variant="unpulled"), replace(runs[1], variant="added")))
     other = long_table.Training((replace(runs[0], variant="unpulled", seed=1),))
-    assert long_table.do_missing([training, other], bench, tmp_path / "runs", until=-math.inf) == 2
-    assert long_table.do_missing([training, other], bench, tmp_path / "runs", until=math.inf) == 0
-    assert all(is_kept(run, tmp_path / "runs") for run in training.runs)
-    assert len(kept_runs(tmp_path / "runs")) == 3
+    untrained = long_table.Training((replace(runs[0], method="LSH", epochs=0),))
+    wanted, folder = [training, other, untrained], tmp_path / "runs"
+    assert long_table.do_missing(wanted, lambda size: bench, folder, until=-math.inf) == 3
+    assert long_table.do_missing(wanted, lambda size: bench, folder, until=math.inf) == 0
+    assert all(is_kept(run, folder) for run in training.runs)
+    assert len(kept_runs(folder)) == 4
     written = long_table.write_table(tmp_path / "runs", tmp_path / "long.json")
     cell = written["summary"]["DBR-unpulled"]["16"]
-    maps = [record["scores"]["database"]["map"] for record in written["records"] if record["run"]["variant"] != "added"]
+    maps = [
+        record["scores"]["database"]["map"] for record in written["records"] if record["run"]["variant"] == "unpulled"
+    ]
     assert cell["seeds"] == 2
     assert cell["map"] == pytest.approx(np.mean(maps))
     assert cell["deviation"] == pytest.approx(np.std(maps, ddof=1))
     assert json.loads((tmp_path / "long.json").read_text())["summary"] == written["summary"]
     assert "DBR-added" in long_table.text(written["summary"])
+
+
+def test_a_training_that_would_end_too_late_is_not_begun(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_table.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(bench, "do_pulled", lambda run, pulled: [({"training_seconds": 30 * run.epochs}, None)])
+    monkeypatch.setattr(long_table, "save_run", lambda *_: None)
+    monkeypatch.setattr(long_table, "quick_map", lambda _: 0.0)
+    run = small_run("DBR")
+    short, long, larger = (
+        long_table.Training((one,)) for one in (run, replace(run, epochs=30), replace(run, epochs=8, size=56))
+    )
+    # It is judged by epochs and by pixels: 30 s for an epoch of the first.
+    for wanted, seconds in ((long, 900), (larger, 960)):
+        for spare, left in ((1, 0), (-1, 1)):
+            clock = iter(range(0, 10_000, 100))
+            until = 200 + seconds + long_table._AROUND + spare
+            assert long_table.do_missing([short, wanted], lambda size: bench, tmp_path, until=until) == left
+
+
+def test_the_command_trains_only_what_is_asked_for(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_table, "open_bench", lambda *_, **__: bench)
+    monkeypatch.setattr(long_table, "EPOCHS", 0.3)
+    trials = {"winners": [{"method": "HDT", "n_bits": bits, "setting": asdict(PAPER_SETTING)} for bits in (16, 64)]}
+    added = {
+        "winners": [
+            {"method": method, "n_bits": bits, "setting": asdict(each)} for (method, bits), each in SETTINGS.items()
+        ]
+    }
+    for name, content in (("paper", trials), ("added", added)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    files = ["--settings", str(tmp_path / "added.json"), "--paper", str(tmp_path / "paper.json")]
+    folder = tmp_path / "runs"
+    common = ["--data", "a", "--weights", "b", *files, "--runs", str(folder)]
+    assert long_table.main([*common, "--parts", "pairs", "paper"]) == 0
+    assert long_table.main([*common, "--parts", "own", "--methods", "DHN", "LSH", "--seeds", "1"]) == 0
+    names = {path.stem.removesuffix("-whole-seed0") for path in folder.glob("*.json")}
+    pairs = ("pairs-one-radius", "pairs", "without-pairs", "without-pairs-unpulled")
+    assert names == {
+        *(f"HDT-{variant}-{bits}" for variant in pairs for bits in LENGTHS),
+        *("HDT-paper-16", "HDT-paper-64"),
+        *(f"{method}-{bits}" for method in ("DHN", "LSH") for bits in LENGTHS),
+    }
+
+
+def test_the_papers_loss_is_trained_with_the_settings_that_won():
+    assert long_table.trainings("paper", SETTINGS) == []
+    paper = {("HDT", 32): PAPER_SETTING}
+    ((run,),) = (training.runs for training in long_table.trainings("paper", SETTINGS, paper))
+    assert (run.name, run.setting, run.epochs) == ("HDT-paper-32-whole-seed0", PAPER_SETTING, long_table.EPOCHS)
+
+
+def test_without_pairs_only_proxies_and_their_guide_cost_anything(bench):
+    torch.manual_seed(0)
+    task = LossTask(16, 10, 1, lambda: torch.randn(10, 40))
+    loss = METHODS["HDT"].build(task, {"proxy_weight": 12.0, "guide_bits": 32, "pairs": False})
+    logits, labels = torch.randn(20, 48), torch.eye(10).repeat(2, 1)
+    parts = [
+        12.0 * cosine_cross_entropy(logits[:, rows], labels, of.proxies, scale=of.scale, margin=of.margin)
+        for rows, of in ((slice(16), loss.code), (slice(16, None), loss.guide))
+    ]
+    torch.testing.assert_close(loss(logits, labels).total, parts[0] + 0.5 * parts[1])
+    assert "no pairs" in loss.extra_repr()
+    _, codes = bench.do(small_run("HDT", {"proxy_weight": 12.0, "guide_bits": 32, "pairs": False}, pull=1.0))
+    assert codes.queries.shape == (60, 2)
+
+
+def test_the_papers_loss_has_as_many_trials_as_every_method_and_then_longer_ones(bench, tmp_path, monkeypatch):
+    best = Setting(learning_rate=0.01)
+    assert sum(len(stage(best)) for stage in paper_loss.stages()) == sum(
+        len(stage(best)) for stage in image_trials.tuning_stages("HDT", 16)
+    )
+    for setting in (setting for stage in paper_loss.stages() for setting in stage(PAPER_SETTING)):
+        assert setting.loss.items() >= {"probability": "angle", "radius": 2, "sharpness": 1.0}.items()
+    printed = paper_loss.stages()[0](best)[0]
+    assert replace(printed, loss={**printed.loss, "pair_average": "per_kind"}) == printed
+    records = [
+        {"n_bits": 16, "map": 0.1, "setting": asdict(printed)},
+        {"n_bits": 16, "map": 0.3, "setting": asdict(replace(printed, group_size=4))},
+        {"n_bits": 16, "map": 0.2, "setting": asdict(replace(printed, group_size=8))},
+        {"n_bits": 32, "map": 0.9, "setting": asdict(printed)},
+    ]
+    assert [setting.group_size for setting in paper_loss.finalists(records, 16)] == [4, 8, 2]
+    assert paper_loss.finalists(records, 32) == [printed]
+    monkeypatch.setattr(paper_loss, "open_bench", lambda *_, **__: bench)
+    monkeypatch.setattr(paper_loss, "TUNING_EPOCHS", 0.3)
+    monkeypatch.setattr(paper_loss, "LONG_EPOCHS", 0.6)
+    arguments = ["--data", "a", "--weights", "b", "--out", str(tmp_path), "--bits", "16", "--size", "28"]
+    monkeypatch.setattr(sys, "argv", ["paper_loss", *arguments])
+    paper_loss.main()
+    assert len(json.loads((tmp_path / "short.json").read_text())["trials"]) == 14
+    longer = json.loads((tmp_path / "long.json").read_text())
+    assert {record["epochs"] for record in longer["trials"]} == {0.6}
+    assert longer["winners"] == [max(longer["trials"], key=lambda record: record["map"])]
+
+
+def test_the_curve_has_the_first_seed_of_one_length_and_size(tmp_path):
+    def record(method, variant, epochs, found, **other):
+        run = {"method": method, "variant": variant, "epochs": epochs, "n_bits": 32, "seed": 0, "size": 160, **other}
+        return {"run": run, "scores": {"database": {"map": found}, "never_trained": {"map": found - 0.1}}}
+
+    records = [
+        record("HDT", "added", 24.0, 0.7),
+        record("HDT", "added-6epochs", 6.0, 0.5),
+        record("HDT", "unpulled", 24.0, 0.6),
+        record("HDT", "unpulled-6epochs", 6.0, 0.4),
+        record("HDT", "added", 24.0, 0.0, seed=1),
+        record("HDT", "added", 24.0, 0.0, n_bits=16),
+        record("HDT", "added-224px", 24.0, 0.0, size=224),
+        record("HDT", "pairs", 24.0, 0.0),
+        record("DBR", "added", 24.0, 0.0),
+        record("CSQ", "added", 24.0, 0.0),
+    ]
+    found = long_table.curve(records)
+    assert {way: {epochs: cell["map"] for epochs, cell in cells.items()} for way, cells in found["HDT"].items()} == {
+        "added": {"24": 0.7, "6": 0.5},
+        "unpulled": {"24": 0.6, "6": 0.4},
+    }
+    # Of the others there is one point only.
+    assert list(found) == ["HDT"]
+    assert found["HDT"]["added"]["6"]["map_never_trained"] == pytest.approx(0.4)
+    draw_curve(found, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("n_bits", [8, 32])
+def test_independent_bits_are_counted_by_the_correlations_of_all_pairs(n_bits):
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 2, (50, n_bits))
+    bits[:, 1] = 1 - bits[:, 0]
+    bits[:, 2] = 1
+    total = float(n_bits)
+    for one, other in permutations(bits.T, 2):
+        if one.std() and other.std():
+            total += np.corrcoef(one, other)[0, 1] ** 2
+    codes = np.packbits(bits.astype(np.uint8), axis=1, bitorder="little")
+    assert independent_bits(codes) == pytest.approx(n_bits**2 / total)
 
 
 def test_a_method_is_pulled_where_the_longest_trials_found_that_better(tmp_path):

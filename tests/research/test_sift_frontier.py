@@ -1,7 +1,7 @@
 """The frontier on SIFT: models trained together are those trained alone, and scores are what a loop counts."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -159,6 +159,16 @@ def test_training_goes_on_where_it_ended(tmp_path, inputs, monkeypatch):
     ]
     sift_frontier.train_all(data, tmp_path, most=None, **{**arguments, "minutes": 0.0})
     assert json.loads((tmp_path / "runs.json").read_text()) == told
+    # Runs that a report holds are not done again elsewhere.
+    report, elsewhere = tmp_path / "frontier.json", tmp_path / "elsewhere"
+    first = [run for run in told["runs"] if run["seed"] == 0]
+    report.write_text(json.dumps({"trained": told["provenance"][:2], "runs": first}))
+    elsewhere.mkdir()
+    sift_frontier.train_all(data, elsewhere, most=None, known=report, **arguments)
+    again = json.loads((elsewhere / "runs.json").read_text())
+    assert again["runs"][: len(first)] == first
+    assert {run["seed"] for run in again["runs"][len(first) :]} == {1}
+    assert len(again["provenance"]) == 3
 
 
 def test_a_kept_model_encodes_like_the_trained_one(tmp_path, inputs, together):
@@ -169,6 +179,12 @@ def test_a_kept_model_encodes_like_the_trained_one(tmp_path, inputs, together):
         expected = together.models(inputs)[2].numpy()
     np.testing.assert_allclose(encoder.logits(inputs.numpy()), expected, atol=0.05)
     assert isinstance(together.models, StackedModels)
+    # A group of other settings, with the same steps and seed, is added to the file.
+    other = replace(SETTINGS[2], dissimilar_weight=31.0)
+    sift_frontier._keep(together.models, sift_frontier.Group(6, 0, (*SETTINGS[:2], other)), tmp_path)
+    for weight in (30, 31):
+        kept = sift_frontier.KeptEncoder(tmp_path / "models-6-seed0.npz", f"soft_bits, per_kind, lambda {weight}")
+        np.testing.assert_array_equal(kept.logits(inputs.numpy()), encoder.logits(inputs.numpy()))
 
 
 def test_the_report_sums_up_over_seeds(tmp_path):

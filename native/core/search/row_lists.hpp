@@ -68,11 +68,17 @@ class RowLists {
             kernel.sort_rows(list(distance), count);
             return rows(distance);
         }
-        if (has_shared_) {
-            std::sort(list(distance), list(distance) + count);
-            return rows(distance);
-        }
         list_ends_.clear();
+        if (has_shared_) {
+            // Rows of one code ascend.
+            const RowNumber* const rows = list(distance);
+            for (std::size_t i = 1; i < count; ++i)
+                if (rows[i] < rows[i - 1]) list_ends_.push_back(static_cast<std::uint32_t>(i));
+            list_ends_.push_back(static_cast<std::uint32_t>(count));
+            shared_room_.clear();
+            shared_room_.extend(count + kSortSlack);
+            return {merge_runs(list(distance), shared_room_.data(), list_ends_, kernel.merge_rows), count};
+        }
         for (std::size_t run = 0; run < n_runs_; ++run) list_ends_.push_back(ends_[run * n_lists_ + distance]);
         return {merge_runs(list(distance), list(n_lists_), list_ends_, kernel.merge_rows), count};
     }
@@ -101,7 +107,7 @@ class RowLists {
     std::vector<std::uint32_t> list_ends_;  // of the runs of one list
     Growing<RowNumber> rows_;               // the lists, and one more to sort in
     bool has_shared_ = false;               // the lists are these instead
-    Growing<RowNumber> shared_rows_;
+    Growing<RowNumber> shared_rows_, shared_room_;
     std::vector<SharedSpan> shared_spans_;  // of each list
 };
 
