@@ -7,7 +7,7 @@ Each block of Python has a mark in a comment before it, which readers of the pag
     <!-- run, given vectors, labels -->       it runs, and takes these names of GIVEN for granted
     <!-- does not run: it needs a GPU -->     it does not run, and why
 
-Blocks of a page with the same need run in their order, in one namespace and in the folder of a reader (`reader_folder`).
+Blocks of a page with the same need run in their order, in one namespace and in the folder of a reader: `reader_folder`.
 If a block of text follows, that is what the block prints.
 
 Blocks of a shell need no mark: the command's parser reads every line (tests/unit/test_docs.py). Those with the mark
@@ -44,9 +44,7 @@ NEEDS = {
     "spark": "tests/spark/test_spark.py",
     "threatexchange": "tests/unit/integrations/test_threatexchange.py",
 }
-_RUNS = re.compile(
-    r"<!-- run(?P<anew> in a new folder)?(?:: (?P<need>\w+))?(?:, given (?P<given>\w+(?:, \w+)*))? -->"
-)
+_RUNS = re.compile(r"<!-- run(?P<anew> in a new folder)?(?:: (?P<need>\w+))?(?:, given (?P<given>\w+(?:, \w+)*))? -->")
 _DOES_NOT_RUN = re.compile(r"<!-- does not run: \w.* -->")
 
 CLASSES = ("bag", "coat")
@@ -107,8 +105,8 @@ def blocks(text):
 
 def with_next(page):
     """Return the blocks of a page, each with the one after it if nothing but empty lines lies between, else None."""
-    here = blocks(page.read_text())
-    return [(block, None if after.mark else after) for block, after in pairwise(here)] + [(here[-1], None)] if here else []
+    here = [*blocks(page.read_text()), None]
+    return [(block, None if after is None or after.mark else after) for block, after in pairwise(here)]
 
 
 def name(path):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from page_examples import PAGES, SHELLS, blocks, name, reader_folder
 from tiny_sentence_model import write_model
 

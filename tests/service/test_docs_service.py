@@ -6,11 +6,11 @@ import shutil
 import subprocess
 
 import pytest
-from page_examples import PAGES, name, pages_that_need, run_page, with_next
 from services import service
 
 from hamtarget.serve.demo_store import make_demo
 from hamtarget.store import Store
+from page_examples import PAGES, name, pages_that_need, run_page, with_next
 
 ADDRESS = "http://127.0.0.1:8080"
 

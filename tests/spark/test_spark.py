@@ -6,12 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from page_examples import name, pages_that_need, run_page
 
 from hamtarget.codes import distances
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.errors import DtypeError, FileError, InputError, ShapeError
 from hamtarget.search import MultiIndex, pairs_within
+from page_examples import name as page_name
+from page_examples import pages_that_need, run_page
 
 for package in ("pyspark", "pyarrow", "pandas"):
     pytest.importorskip(package, reason=f"{package} is not installed, Spark's joins are NOT tested: make test-spark")
@@ -300,7 +301,7 @@ def test_an_encoder_refuses_what_it_cannot_take(spark, exported, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
-@pytest.mark.parametrize("page", pages_that_need("spark"), ids=name)
+@pytest.mark.parametrize("page", pages_that_need("spark"), ids=page_name)
 def test_examples_in_spark_run(spark, page, tmp_path, monkeypatch):
     trained_encoder(64)[0].export_onnx(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 """The examples of the pages on PostgreSQL run against a server (tests/page_examples.py)."""
 
 import pytest
+
 from page_examples import name, pages_that_need, run_page
 
 

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from tiny_sentence_model import write_model
 
 from hamtarget import Store, open_encoder
 from hamtarget.copies.text_finding import find_text_copies
 from hamtarget.errors import DtypeError, FileError, InputError, ShapeError
 from hamtarget.items import Item
 from hamtarget.search import Embeddings
+from tiny_sentence_model import write_model
 
 typer_testing = pytest.importorskip("typer.testing")
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from page_examples import name, pages_that_need, reader_folder, run_page
 
 torch = pytest.importorskip("torch")

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from page_examples import GIVEN, NEEDS, PAGES, ROOT, SHELLS, blocks, name, pages_that_need, reader_folder, run_page
 
 from hamtarget.errors import MissingExtraError
+from page_examples import GIVEN, NEEDS, PAGES, ROOT, SHELLS, blocks, name, pages_that_need, reader_folder, run_page
 
 
 def prose(text):
@@ -146,11 +146,8 @@ def test_every_block_says_what_it_is_and_every_example_whether_it_runs(page):
 
 def test_a_mark_is_read_as_it_is_meant():
     fence = "```python\n1\n```\n"
-    text = "".join(
-        f"{mark}\n{fence}\n"
-        for mark in ("<!-- run -->", "<!-- run: training, given ids, codes -->", "<!-- does not run: no -->", "<!-- r -->")
-    )
-    here = blocks(text + "<!-- run: nothing -->\n" + fence)
+    marks = ["run", "run: training, given ids, codes", "does not run: no", "nothing", "run: nothing"]
+    here = blocks("".join(f"<!-- {mark} -->\n{fence}\n" for mark in marks))
     assert [block.need for block in here] == ["", "training", None, None, "nothing"]
     assert [block.given for block in here] == [[], ["ids", "codes"], [], [], []]
     assert [block.is_marked for block in here] == [True, True, True, False, False]
@@ -226,9 +223,8 @@ def test_options_in_the_prose_exist(page):
     verbs = parser().commands
     for verb, rest in re.findall(r"`hamtarget ([a-z]+)\b([^`]*)`", re.sub(r"\s*\n\s*", " ", page.read_text())):
         command = verbs[verb]
-        subcommands = getattr(command, "commands", {}).values()
-        known = {option for each in (command, *subcommands) for found in each.params for option in found.opts}
-        known |= {option for each in (command, *subcommands) for found in each.params for option in found.secondary_opts}
+        parameters = [found for each in (command, *getattr(command, "commands", {}).values()) for found in each.params]
+        known = {option for found in parameters for option in (*found.opts, *found.secondary_opts)}
         asked = {word.partition("=")[0] for word in rest.split() if re.match(r"--[a-z]", word)}
         assert asked - known - {"--help"} == set(), f"hamtarget {verb}{rest}"
 

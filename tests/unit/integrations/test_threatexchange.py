@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from page_examples import name as page_name
 from page_examples import pages_that_need, run_page
 
