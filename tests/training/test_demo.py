@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import subprocess
@@ -74,3 +75,18 @@ def test_a_folder_of_someone_else_is_left_alone(tmp_path):
     with pytest.raises(FileError, match="exists and is not a store"):
         walk.store_images(tmp_path / "store", HashEncoder(32), fashion_sample())
     assert (tmp_path / "store" / "mine.txt").read_text() == "mine"
+
+
+def test_what_the_demo_lacks_is_told_before_it_learns(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from hamtarget.cli.main import app
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: real(name, *more) if name != "matplotlib" else None
+    )
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
+    assert result.exit_code != 0
+    assert "the demo needs matplotlib: pip install 'hamtarget[demo]'" in f"{result.output}{result.exception}"
+    assert not (tmp_path / "out").exists()
