@@ -71,6 +71,7 @@ def test_the_nearest_are_found_without_a_model(rows, tmp_path, monkeypatch, metr
     assert np.mean([len(ids & {*near.tolist()}) / 10 for ids, near in zip(hits, true, strict=True)]) > 0.9
     again = run("add", tmp_path / "store", tmp_path / "vectors.npy", "--metric", metric)
     assert "0 stored, 2,600 skipped" in again.output
+    assert "2,600 skipped, because their ids are in the store already; --prefix TEXT adds them" in again.stderr
     assert "no --model" not in again.output
 
 

@@ -404,3 +404,11 @@ def test_a_service_for_others_names_an_address_that_they_can_open(codes, monkeyp
         result = run("serve", codes, "--host", host)
         assert f"Serving at http://{shown}:8080/" in result.stdout
         assert ("open http://desk:8080/," in result.stderr) == (host != "127.0.0.1")
+
+
+def test_a_csv_of_texts_is_told_what_to_pass(tmp_path):
+    (tmp_path / "texts.csv").write_text("key,body,topic\n1,a text,a\n")
+    result = run("add", tmp_path / "store", tmp_path / "texts.csv")
+    assert result.exit_code == 2
+    assert "expected path,label" in result.stderr
+    assert "for texts pass --text-column NAME" in result.stderr

@@ -11,6 +11,8 @@ from hamtarget.codes import distances
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.errors import DtypeError, FileError, InputError, ShapeError
 from hamtarget.search import MultiIndex, pairs_within
+from page_examples import name as page_name
+from page_examples import pages_that_need, run_page
 
 for package in ("pyspark", "pyarrow", "pandas"):
     pytest.importorskip(package, reason=f"{package} is not installed, Spark's joins are NOT tested: make test-spark")
@@ -246,15 +248,20 @@ def test_neither_torch_nor_the_core_comes_with_it_and_a_missing_package_is_named
     assert "MissingExtraError: hamtarget.integrations.spark needs pyspark, pyarrow and pandas" in told.stderr
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """An encoder of 12 numbers, and its file."""
+def trained_encoder(n_bits):
+    """An encoder of 12 numbers, hardly trained, and inputs."""
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
 
     inputs = np.random.default_rng(0).normal(size=(300, 12)).astype(np.float32)
     training = TrainingOptions(steps=3, batch_size=32)
-    encoder = HashEncoder(32, "radius", network=NetworkOptions(width=8), training=training, device="cpu")
-    encoder.fit(inputs, np.arange(len(inputs)) % 5)
+    encoder = HashEncoder(n_bits, "radius", network=NetworkOptions(width=8), training=training, device="cpu")
+    return encoder.fit(inputs, np.arange(len(inputs)) % 5), inputs
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """An encoder of 12 numbers, and its file."""
+    encoder, inputs = trained_encoder(32)
     path = encoder.export_onnx(tmp_path_factory.mktemp("model"))
     return OnnxEncoder(path), path, inputs
 
@@ -291,3 +298,17 @@ def test_an_encoder_refuses_what_it_cannot_take(spark, exported, tmp_path):
         bad = spark.createDataFrame([(vector,)], "vector array<double>")
         with pytest.raises(PySparkException, match=text):
             encode(bad, path).collect()
+
+
+@pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
+@pytest.mark.parametrize("page", pages_that_need("spark"), ids=page_name)
+def test_examples_in_spark_run(spark, page, tmp_path, monkeypatch):
+    trained_encoder(64)[0].export_onnx(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    # The process of Java began in another folder.
+    files = spark._jvm.org.apache.hadoop.fs
+    files.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(files.Path(str(tmp_path)))
+    rows = [(row, [float(row + column) for column in range(12)]) for row in range(20)]
+    spark.createDataFrame(rows, "id bigint, vector array<float>").write.parquet("vectors")
+    new_codes = table(spark, clustered(10, 8, seed=0))
+    run_page(page, "spark", namespace={"spark": spark, "new_codes": new_codes}, ignore=[ResourceWarning])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_sentence_model import HIDDEN, naive_features, write_model
 
 from hamtarget import open_encoder
 from hamtarget.encoders.sentence.text_encoder import TextEncoder, _batches
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, UnsupportedFileError
+from tiny_sentence_model import HIDDEN, naive_features, write_model
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

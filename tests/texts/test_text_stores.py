@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from tiny_sentence_model import write_model
 
 from hamtarget import Store, open_encoder
 from hamtarget.copies.text_finding import find_text_copies
-from hamtarget.errors import DtypeError, FileError, InputError, ShapeError
+from hamtarget.errors import DtypeError, FileError, InputError, ShapeError, TrainingError
 from hamtarget.items import Item
 from hamtarget.search import Embeddings
+from tiny_sentence_model import write_model
 
 typer_testing = pytest.importorskip("typer.testing")
 
@@ -162,6 +162,20 @@ def test_train_learns_a_head_on_texts(tmp_path):
         "no sentence model"
         in run("train", path, "--model", tmp_path / "m", "--sentence-model", tmp_path, code=2).output
     )
+
+
+def test_a_training_that_failed_names_options_and_is_not_in_the_way_of_the_next(tmp_path, lines, monkeypatch):
+    pytest.importorskip("torch")
+    folder, checkpoint = write_model(tmp_path / "tiny"), tmp_path / "model" / "checkpoint.safetensors"
+
+    def collapse(*_, **__):
+        checkpoint.touch()
+        raise TrainingError("the codes have collapsed")
+
+    monkeypatch.setattr("hamtarget.learn.texts.fit_texts", collapse)
+    said = run("train", lines, "--sentence-model", folder, "--model", tmp_path / "model", code=2).output
+    assert "the codes have collapsed (options: --dissimilar-weight," in said
+    assert not checkpoint.exists()
 
 
 def test_encode_writes_codes_of_texts(lines):

@@ -1,4 +1,6 @@
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from hamtarget.demo import walk
 from hamtarget.demo.copies import altered
 from hamtarget.errors import FileError
 from hamtarget.learn import HashEncoder
+from page_examples import reader_folder
 
 
 def test_the_sample_is_balanced_and_its_queries_are_apart():
@@ -29,8 +32,15 @@ def test_the_demo_walks_the_whole_way(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "HDT (hamtarget)" in done.stdout
     *_, around, own = done.stdout.splitlines()
-    assert "hamtarget info" in around
-    assert "hamtarget dups" in own
+    assert around.startswith("Look around:")
+    assert own.startswith("With your own:")
+    # What it tells to type next works as it stands; FOLDER and DIR are the reader's.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    looked = around.removeprefix("Look around:").strip()
+    subprocess.run(["bash", "-e", "-c", looked], env={**os.environ, "PATH": path}, capture_output=True, check=True)
+    reader_folder(tmp_path)
+    first = own.removeprefix("With your own:").partition("(")[0].replace("FOLDER", str(tmp_path / "photos"))
+    subprocess.run(["bash", "-e", "-c", first], env={**os.environ, "PATH": path}, capture_output=True, check=True)
     result = json.loads((out / "demo.json").read_text())
     scores = {score["name"]: score for score in result["scores"]}
     # Even a tenth of the training finds more of a class than codes that never saw a label.
@@ -65,3 +75,18 @@ def test_a_folder_of_someone_else_is_left_alone(tmp_path):
     with pytest.raises(FileError, match="exists and is not a store"):
         walk.store_images(tmp_path / "store", HashEncoder(32), fashion_sample())
     assert (tmp_path / "store" / "mine.txt").read_text() == "mine"
+
+
+def test_what_the_demo_lacks_is_told_before_it_learns(monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from hamtarget.cli.main import app
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: real(name, *more) if name != "matplotlib" else None
+    )
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
+    assert result.exit_code != 0
+    assert "the demo needs matplotlib: pip install 'hamtarget[demo]'" in f"{result.output}{result.exception}"
+    assert not (tmp_path / "out").exists()

@@ -462,3 +462,24 @@ def test_a_radius_that_random_codes_reach_is_not_a_collapse():
     loss = HammingTargetLoss(8, 6, dissimilar_weight=0.001)
     with pytest.warns(CrowdedCodesWarning, match="use more bits or a smaller radius"):
         HashEncoder(loss=loss, training=TrainingOptions(steps=150, batch_size=16), **SMALL).fit(rows, labels)
+
+
+def test_a_checkpoint_of_other_settings_is_refused_before_neighbours_are_sought(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    checkpoint, network = tmp_path / "checkpoint.safetensors", NetworkOptions(width=4)
+
+    def fit(seed, progress=None):
+        encoder = HashEncoder(
+            16, network=network, training=TrainingOptions(steps=3, batch_size=32), seed=seed, device="cpu"
+        )
+        return encoder.fit(vectors, checkpoint=checkpoint, neighbors_progress=progress)
+
+    sought = []
+    whole = fit(0, lambda done, total: sought.append(done)).logits(vectors)
+    assert sought
+    # The same settings are taken, as few as the neighbours are.
+    np.testing.assert_array_equal(fit(0).logits(vectors), whole)
+    sought.clear()
+    with pytest.raises(InputError, match="is of a run with seed=0; this run has 1"):
+        fit(1, lambda done, total: sought.append(done))
+    assert sought == []

@@ -1,64 +1,21 @@
-"""The pages are true: links lead somewhere, examples compile and run, commands and targets exist.
+"""The pages are true: links lead somewhere, examples compile and run, commands, options and targets exist.
 
-A block of Python that runs here has the line `<!-- run -->` before it. Blocks of a page run in their order, in one
-namespace and in an empty folder. If a block of text follows, that is what the block prints.
+How examples are marked, and where those run that do not run here, is in tests/page_examples.py.
 """
 
 import ast
-import contextlib
 import importlib
-import io
+import json
 import re
 import shlex
-import warnings
-from dataclasses import dataclass
+import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from hamtarget.errors import MissingExtraError
-
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "research" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-RUN = "<!-- run -->"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page: its language, its text, and the line before it."""
-
-    language: str
-    text: str
-    mark: str
-    line: int
-
-
-def name(path):
-    return str(path.relative_to(ROOT))
-
-
-def blocks(text):
-    """Return the fenced blocks of a page."""
-    found, lines, before, begin = [], [], "", None
-    for number, line in enumerate(text.splitlines(), start=1):
-        fence = re.fullmatch(r"\s*```(\w*)\s*", line)
-        if fence is None:
-            if begin is not None:
-                lines.append(line)
-            elif line.strip():
-                before = line.strip()
-        elif begin is None:
-            begin, language, lines = number, fence[1], []
-        else:
-            found.append(Block(language, "\n".join(lines) + "\n", before, begin))
-            begin, before = None, ""
-    assert begin is None, f"the block that begins in line {begin} has no end"
-    return found
+from page_examples import GIVEN, NEEDS, PAGES, ROOT, SHELLS, blocks, name, pages_that_need, reader_folder, run_page
 
 
 def prose(text):
@@ -93,19 +50,30 @@ def broken_links(page, text):
 def commands(text):
     """Yield the words of each command in the blocks of a shell; pipes and lists of commands are taken apart."""
     for block in blocks(text):
-        if block.language not in ("sh", "bash", "console"):
+        if block.language not in SHELLS:
             continue
         lines = block.text.replace("\\\n", " ").splitlines()
         if block.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         for line in lines:
-            for part in re.split(r"\s\|\s|, ", line.partition(" #")[0].strip()):
-                words = shlex.split(part, comments=True)
-                # Variables may be set before the command.
-                while words and re.match(r"\w+=", words[0]):
-                    words = words[1:]
-                if words:
-                    yield words
+            read = shlex.shlex(line, posix=True, punctuation_chars="|;&<>")
+            read.whitespace_split = True
+            words, skip = [], False
+            for word in [*read, ";"]:
+                if word.strip("|;&") == "":
+                    # Variables may be set before the command.
+                    while words and re.match(r"\w+=", words[0]):
+                        words = words[1:]
+                    if words:
+                        yield words
+                    words = []
+                elif word.strip("<>") == "":
+                    # What follows is the name of a file.
+                    skip = True
+                elif skip:
+                    skip = False
+                else:
+                    words.append(word)
 
 
 def inline(text, program):
@@ -129,10 +97,6 @@ def test_a_broken_link_is_seen():
     page = ROOT / "README.md"
     text = "# A title\n[a](docs/nowhere.md) ![b](#a-titel) [c](#a-title) [d](https://example.org) `[e](no link)`\n"
     assert [wrong.partition(":")[0] for wrong in broken_links(page, text)] == ["docs/nowhere.md", "#a-titel"]
-
-
-def test_pages_for_newcomers_have_examples_that_run():
-    assert all(RUN in (ROOT / page).read_text() for page in ("README.md", "docs/search.md", "docs/reliability.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -168,46 +132,106 @@ def test_examples_import_names_that_exist(page):
     assert missing == []
 
 
-@pytest.fixture
-def photos(tmp_path, monkeypatch):
-    """An empty folder to work in, with a folder `photos`: eight pictures, one of them twice in two sizes."""
-    numpy = pytest.importorskip("numpy")
-    image = pytest.importorskip("PIL.Image")
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    random = numpy.random.default_rng(0)
-    for number in range(8):
-        pixels = image.fromarray(random.integers(0, 256, (16, 18), dtype=numpy.uint8))
-        pixels.resize((180, 160)).save(folder / f"{number}.png")
-        if number == 3:
-            pixels.resize((180, 160)).resize((90, 80)).save(folder / "copy-of-3.png")
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_says_what_it_is_and_every_example_whether_it_runs(page):
+    here = blocks(page.read_text())
+    assert [block.line for block in here if not block.language] == []
+    assert [block.line for block in here if block.language == "python" and not block.is_marked] == []
+    assert {word for block in here for word in block.given} <= set(GIVEN)
+    # Every mark stands before a block that can run.
+    runs = [block for block in here if block.need is not None]
+    assert all(block.language in ("python", *SHELLS) for block in runs)
+    assert len(runs) == len(re.findall(r"^\s*<!-- run\b.*-->$", page.read_text(), flags=re.MULTILINE))
+
+
+def test_a_mark_is_read_as_it_is_meant():
+    fence = "```python\n1\n```\n"
+    marks = ["run", "run: training, given ids, codes", "does not run: no", "nothing", "run: nothing"]
+    here = blocks("".join(f"<!-- {mark} -->\n{fence}\n" for mark in marks))
+    assert [block.need for block in here] == ["", "training", None, None, "nothing"]
+    assert [block.given for block in here] == [[], ["ids", "codes"], [], [], []]
+    assert [block.is_marked for block in here] == [True, True, True, False, False]
+
+
+def test_what_examples_need_is_there():
+    assert all(pages_that_need(need) for need in NEEDS)
+    assert all((ROOT / file).is_file() and f'"{need}"' in (ROOT / file).read_text() for need, file in NEEDS.items())
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """The files of a reader."""
+    pytest.importorskip("PIL")
+    folder = tmp_path_factory.mktemp("reader")
+    reader_folder(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", pages_that_need(""), ids=name)
+def test_marked_examples_run_and_print_what_the_page_says(page, files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    run_page(page)
 
 
-@pytest.mark.usefixtures("photos")
-@pytest.mark.parametrize("page", [page for page in PAGES if RUN in page.read_text()], ids=name)
-def test_marked_examples_run_and_print_what_the_page_says(page):
-    text = page.read_text()
-    here = blocks(text)
-    marked = [block for block in here if block.language == "python" and block.mark == RUN]
-    assert len(marked) == text.count(RUN)
-    namespace = {}
-    for block, after in zip(here, [*here[1:], None], strict=True):
-        if block not in marked:
-            continue
-        with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
-            warnings.simplefilter("error")
-            exec(compile(block.text, f"{name(page)}:{block.line}", "exec"), namespace)
-        if after is not None and after.language == "text" and not after.mark:
-            assert printed.getvalue() == after.text, f"{name(page)}:{block.line}"
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_json_of_pages_is_json(page):
+    for block in blocks(page.read_text()):
+        if block.language == "json":
+            json.loads(block.text.replace("[...]", "[]"))
+
+
+@cache
+def parser():
+    """Return the parser of the command."""
+    typer = pytest.importorskip("typer")
+    from hamtarget.cli.main import app
+
+    return typer.main.get_command(app)
+
+
+def parse(words):
+    """Parse the words of a command `hamtarget ...` by the command's own parser; nothing is done.
+
+    Raises:
+        UsageError: the words are wrong.
+    """
+    command, context = parser(), None
+    while hasattr(command, "commands"):
+        context = command.make_context(words[0], list(words[1:]), parent=context)
+        words = [*context._protected_args, *context.args]
+        command = command.commands[words[0]]
+    command.make_context(words[0], list(words[1:]), parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_is_one_that_the_parser_takes(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page.read_text()):
+        if Path(words[0]).name == "hamtarget" and "--help" not in words:
+            parse(words)
+
+
+def test_a_wrong_option_is_seen():
+    # typer has its own copy of click, or does not, by its version.
+    with pytest.raises(Exception, match="No such option: --nearst"):
+        parse(["hamtarget", "search", "store", "--id", "7", "--nearst", "3"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_options_in_the_prose_exist(page):
+    verbs = parser().commands
+    for verb, rest in re.findall(r"`hamtarget ([a-z]+)\b([^`]*)`", re.sub(r"\s*\n\s*", " ", page.read_text())):
+        command = verbs[verb]
+        parameters = [found for each in (command, *getattr(command, "commands", {}).values()) for found in each.params]
+        known = {option for found in parameters for option in (*found.opts, *found.secondary_opts)}
+        asked = {word.partition("=")[0] for word in rest.split() if re.match(r"--[a-z]", word)}
+        assert asked - known - {"--help"} == set(), f"hamtarget {verb}{rest}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_verb_exists(page):
-    typer = pytest.importorskip("typer")
-    from hamtarget.cli.main import app
-
-    verbs = set(typer.main.get_command(app).commands)
+    verbs = set(parser().commands)
     asked = {verb for verb in asked_of(page.read_text(), "hamtarget") if not verb.startswith("-") and verb != "VERB"}
     assert asked - verbs == set()
 

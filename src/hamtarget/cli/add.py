@@ -19,7 +19,7 @@ from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, Source, Stor
 from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.errors import InputError, ShapeError
+from hamtarget.errors import CorruptFileError, InputError, ShapeError
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
@@ -122,13 +122,20 @@ def add(
             )
         else:
             with progress_on_stderr("Listing") as listed:
-                source_records = open_records(
-                    source,
-                    codes=_are_codes(opened, used, metric),
-                    key=key,
-                    on_broken=counts.leave_out,
-                    on_found=lambda found: listed(found, None),
-                )
+                try:
+                    source_records = open_records(
+                        source,
+                        codes=_are_codes(opened, used, metric),
+                        key=key,
+                        on_broken=counts.leave_out,
+                        on_found=lambda found: listed(found, None),
+                    )
+                except CorruptFileError as error:
+                    if source.lower().endswith((".csv", ".tsv")):
+                        raise CorruptFileError(
+                            f"{error}; for texts pass --text-column NAME and --encoder simhash64"
+                        ) from error
+                    raise
         # The first record shows how long codes are, where neither the store nor an option does.
         first, records = _peeked(source_records)
         if opened is None and wanted.encoder is None and first is not None and first.vector is not None:
@@ -157,6 +164,12 @@ def add(
         write_json({"store": shown, **vars(counts), "items": total})
     else:
         typer.echo(f"{shown}: {counts.stored:,} stored, {counts.skipped:,} skipped; {total:,} in all")
+    if counts.skipped and first is not None and isinstance(first.id, int):
+        # Numbers of rows: those of another file are other rows, as nobody would guess from a number of skipped ones.
+        note(
+            f"hamtarget: {counts.skipped:,} skipped, because their ids are in the store already; --prefix TEXT adds "
+            "them under other ids, --replace replaces what is there"
+        )
     if counts.broken:
         note(f"hamtarget: {counts.broken:,} could not be read")
         raise typer.Exit(FOUND)

@@ -34,6 +34,9 @@ def demo(
 
     It takes a minute or two, and leaves a picture, a table, a model and two stores to try the other verbs on.
     """
+    from hamtarget.demo import check_installed
+
+    check_installed()
     from hamtarget.datasets import fashion_sample
     from hamtarget.demo import walk
     from hamtarget.demo.copies import find_duplicates

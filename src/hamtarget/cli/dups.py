@@ -156,7 +156,7 @@ def _of_texts(
             threads=threads,
             progress=tell,
         )
-    note(f"hamtarget: copies are within {found.radius} bits of the longest text ({found.encoder})")
+    note(f"hamtarget: copies are within {found.radius} bits of the longest text ({found.encoder}){_choice(radius)}")
     note(f"hamtarget: {found.reason}")
     if out is not None:
         write_text_report(found, out)
@@ -234,7 +234,7 @@ def _of_pictures(
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("interrupted; the same command goes on") from interrupt
     _check_names_pictures(place, found)
-    note(f"hamtarget: copies are within {found.radius} bits of the best picture ({found.encoder})")
+    note(f"hamtarget: copies are within {found.radius} bits of the best picture ({found.encoder}){_choice(radius)}")
     note(f"hamtarget: {found.reason}")
     if out is not None:
         with progress_on_stderr("Writing") as tell_drawn:
@@ -304,3 +304,8 @@ def _write_sum(found: FoundCopies, out: Path | None) -> None:
     groups = f"{counted(len(found), 'group')} with {found.n_grouped:,} of them"
     size = f"all but the best of each take {bytes_in_words(found.copied_bytes)}"
     note(f"hamtarget: {pictures}, {groups}; {size}{where}")
+
+
+def _choice(radius: int | None) -> str:
+    """Return how to choose a radius, for whoever has not chosen one."""
+    return "; --radius R finds more or fewer" if radius is None else ""

@@ -12,13 +12,15 @@ import typer
 
 from hamtarget.cli.terminal.bars import named_progress_on_stderr
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.errors import FileError, InputError
+from hamtarget.errors import FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
     from hamtarget.learn.checkpoint import TrainingProgress
 
 # Rows that cannot be read, which are named one by one.
 _NAMED = 10
+# How the library's advice is followed on the command line.
+_OPTIONS = "(options: --dissimilar-weight, --epochs, --bits, --radius)"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,11 @@ def train_texts(asked: TextTraining) -> None:
             raise KeyboardInterrupt(
                 "interrupted; features of texts are kept, and the same command goes on from them"
             ) from interrupt
+        except TrainingError as error:
+            # Such a run is not worth resuming, and would be in the way of one with other options.
+            if not asked.keeps_checkpoint:
+                asked.checkpoint.unlink(missing_ok=True)
+            raise TrainingError(f"{error} {_OPTIONS}") from error
     learned.save(asked.model)
     if not asked.keeps_checkpoint:
         asked.checkpoint.unlink(missing_ok=True)

@@ -36,7 +36,8 @@ def learn_vector_codes(vectors: NDArray[Any], metric: MetricName, *, n_bits: int
     """
     if len(vectors) < 2:
         raise ShapeError(
-            f"vectors have {len(vectors)} rows; codes are learned from at least 2: add more, or pass a model"
+            f"vectors have {len(vectors)} rows; a new store learns its codes from the first vectors, at least 2, "
+            "better thousands: begin with more of them and add single ones afterwards, or pass a model"
         )
     if metric == "cosine":
         check_directions(vectors, name="vectors")

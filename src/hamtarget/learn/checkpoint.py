@@ -95,14 +95,7 @@ class TrainingState:
             CorruptFileError: the file is damaged, or belongs to another model.
         """
         tensors, description, _ = read_tensors(path, kind="checkpoint")
-        theirs = description["settings"]
-        different = sorted(key for key in self.settings if theirs.get(key) != self.settings[key])
-        if different:
-            key = different[0]
-            raise InputError(
-                f"{path} is of a run with {key}={theirs.get(key)!r}; this run has {self.settings[key]!r} "
-                f"(different: {', '.join(different)}): use the same settings, or delete the file to begin anew"
-            )
+        _check_same(path, description["settings"], self.settings)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}, "random": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
@@ -127,6 +120,32 @@ class TrainingState:
 
     def _cuda(self) -> bool:
         return next(self.model.parameters()).is_cuda
+
+
+def check_checkpoint(path: str | Path, settings: dict[str, Any]) -> None:
+    """Refuse a checkpoint of a run with other settings, so that nothing is computed in vain; none need be there.
+
+    Args:
+        path: file of the checkpoint.
+        settings: those settings of this run that are known already.
+
+    Raises:
+        InputError: the file belongs to a run with other settings; the error names them.
+        CorruptFileError: the file is damaged.
+    """
+    if Path(path).exists():
+        _, description, _ = read_tensors(path, kind="checkpoint")
+        _check_same(path, description["settings"], json.loads(json.dumps(settings)))
+
+
+def _check_same(path: str | Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    different = sorted(key for key in ours if theirs.get(key) != ours[key])
+    if different:
+        key = different[0]
+        raise InputError(
+            f"{path} is of a run with {key}={theirs.get(key)!r}; this run has {ours[key]!r} "
+            f"(different: {', '.join(different)}): use the same settings, or delete the file to begin anew"
+        )
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

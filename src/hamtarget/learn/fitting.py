@@ -15,7 +15,7 @@ from torch import Tensor
 from hamtarget._metric import MetricName, check_metric
 from hamtarget.codes import from_logits
 from hamtarget.errors import InputError, ShapeError, SimilarityError
-from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.checkpoint import TrainingProgress, check_checkpoint
 from hamtarget.learn.collapse import warn_if_crowded
 from hamtarget.learn.fitted import FittedEncoder
 from hamtarget.learn.held_out import HeldOutLoss, places, split
@@ -37,7 +37,7 @@ from hamtarget.learn.similarity import (
     as_similarity,
     nearest_neighbors,
 )
-from hamtarget.learn.trainer import train
+from hamtarget.learn.trainer import checkpoint_settings, train
 from hamtarget.learn.vector_defaults import vector_markers, vector_network, vector_training
 from hamtarget.progress import Progress
 
@@ -92,17 +92,22 @@ def fit_encoder(
     kept, aside = split(len(rows), held_out, seed)
     learned = rows[kept.to(place)] if len(aside) else rows
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(rows))
+    if training is None:
+        training = vector_training(len(learned)) if near_vectors else TrainingOptions()
+    training = replace(training, seed=seed)
     if relation is None:
+        if checkpoint is not None:
+            # Neighbours take long to find, and all inputs have as many.
+            groups = training.for_groups(1 + min(NEIGHBORS, len(learned) - 1))
+            check_checkpoint(checkpoint, checkpoint_settings(groups, trained_loss, len(learned)))
         centres = vector_markers(len(learned), seed) if wanted is None and near_vectors else wanted
         similarity: Similarity = _near(learned, centres, metric, neighbors_progress)
     else:
         similarity = _among(relation, kept)
     similarity = _with_features(similarity, learned, trained_loss)
-    if training is None:
-        training = vector_training(len(learned)) if near_vectors else TrainingOptions()
     if near_vectors and isinstance(architecture, NetworkOptions):
         architecture = vector_network(architecture, metric)
-    options = _fitting_groups(replace(training, seed=seed), similarity)
+    options = _fitting_groups(training, similarity)
     evaluate = None
     if len(aside):
         held = rows[aside.to(place)]

@@ -88,10 +88,7 @@ def train(
     )
     trained = nn.ModuleDict({"model": model, "loss": loss})
     optimizer = _optimizer(trained, options)
-    settings = {**asdict(options), "steps": steps, "loss": loss.extra_repr(), "n_items": similarity.n_items}
-    # It changes nothing but speed.
-    del settings["workers"]
-    state = TrainingState(trained, optimizer, settings)
+    state = TrainingState(trained, optimizer, checkpoint_settings(options, loss, similarity.n_items))
     with contextlib.ExitStack() as stack:
         # Dropout draws from torch's own generator: seeded here, and given back afterwards as it was.
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
@@ -128,6 +125,14 @@ def train(
     state.restore_best()
     model.eval()
     return state.progress
+
+
+def checkpoint_settings(options: TrainingOptions, loss: BatchLoss, n_items: int) -> dict[str, Any]:
+    """Return what two runs must have in common for one to go on from a checkpoint of the other."""
+    settings = {**asdict(options), "steps": options.steps_for(n_items), "loss": loss.extra_repr(), "n_items": n_items}
+    # It changes nothing but speed.
+    del settings["workers"]
+    return settings
 
 
 class _Source:

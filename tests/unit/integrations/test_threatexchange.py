@@ -20,6 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from page_examples import name as page_name
+from page_examples import pages_that_need, run_page
+
 pytest.importorskip("threatexchange", reason="threatexchange is not installed: pip install 'hamtarget[threatexchange]'")
 
 from threatexchange.signal_type.pdq.pdq_index import PDQIndex  # noqa: E402
@@ -167,3 +170,8 @@ def test_their_own_tests_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
             test(**case)
             n_run += 1
     assert n_run >= 3
+
+
+@pytest.mark.parametrize("page", pages_that_need("threatexchange"), ids=page_name)
+def test_examples_with_threatexchange_run(page: Path) -> None:
+    run_page(page, "threatexchange")
