@@ -142,7 +142,7 @@ void check_buckets(Random& random, const CodeKernel& kernel) {
              lookups.later(q, 0)}, *room,
             lists.view());
         Work work(nullptr);
-        if (!segment.shared.empty()) lists.take_rows(segment.shared, work);
+        if (!segment.shared.empty()) lists.take_rows(segment.shared, kernel, work);
         most = 0;
         for (std::size_t distance = 0; distance <= radius; ++distance) most += lists.size(distance);
         // With fewer than radius + 1 tables some rows share no substring, and are not in any list.

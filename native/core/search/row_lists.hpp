@@ -26,7 +26,6 @@ class RowLists {
         if (n_lists_ != radius + 1u || most_rows + kSortSlack > room_) make_room(radius + 1u, most_rows);
         n_runs_ = n_runs;
         ends_.resize(n_runs * n_lists_);
-        has_shared_ = false;
     }
 
     std::size_t n_lists() const { return n_lists_; }
@@ -34,27 +33,34 @@ class RowLists {
     // Return what a kernel fills. It may write kSortSlack rows past the last one.
     RowListsView view() { return {rows_.data(), room_, n_lists_, ends_.data()}; }
 
-    // Put the rows of each code in its place: kernels have filled the lists with the numbers of codes.
-    void take_rows(const SharedCodes& shared, Work& work) {
+    // Put the rows of each code in its place, sorted: kernels have filled the lists with the numbers of codes. This is
+    // apart, so that lists of rows stay as fast as they are.
+    [[gnu::noinline]] void take_rows(const SharedCodes& shared, const CodeKernel& kernel, Work& work) {
         for (std::size_t distance = 0; distance < n_lists_; ++distance)
             for (const RowNumber code : rows(distance)) shared.prefetch(code);
         shared_rows_.clear();
-        shared_spans_.clear();
+        shared_ends_.clear();
+        std::size_t longest = 0;
         for (std::size_t distance = 0; distance < n_lists_; ++distance) {
             const std::size_t start = shared_rows_.size();
             for (const RowNumber code : rows(distance)) {
                 work.spend(shared.list(code).size());
                 shared.each_row(code, [&](RowNumber row) { shared_rows_.push(row); });
             }
-            shared_spans_.push_back({start, shared_rows_.size() - start});
-            // What is read past the end while a list is sorted.
-            std::fill_n(shared_rows_.extend(kSortSlack), kSortSlack, RowNumber{0});
+            shared_ends_.push_back(shared_rows_.size());
+            longest = std::max(longest, shared_rows_.size() - start);
         }
-        has_shared_ = true;
+        if (longest + kSortSlack > room_) make_room(n_lists_, longest);
+        n_runs_ = 1;
+        for (std::size_t distance = 0, start = 0; distance < n_lists_; start = shared_ends_[distance++]) {
+            const std::size_t count = shared_ends_[distance] - start;
+            std::copy_n(shared_rows_.data() + start, count, list(distance));
+            ends_[distance] = static_cast<std::uint32_t>(count);
+            if (count > kernel.most_sorted) sort_runs(distance, kernel);
+        }
     }
 
     std::size_t size(std::size_t distance) const {
-        if (has_shared_) return shared_spans_[distance].size;
         return n_runs_ ? ends_[(n_runs_ - 1) * n_lists_ + distance] : 0;
     }
     std::span<RowNumber> rows(std::size_t distance) { return {list(distance), size(distance)}; }
@@ -69,27 +75,23 @@ class RowLists {
             return rows(distance);
         }
         list_ends_.clear();
-        if (has_shared_) {
-            // Rows of one code ascend.
-            const RowNumber* const rows = list(distance);
-            for (std::size_t i = 1; i < count; ++i)
-                if (rows[i] < rows[i - 1]) list_ends_.push_back(static_cast<std::uint32_t>(i));
-            list_ends_.push_back(static_cast<std::uint32_t>(count));
-            shared_room_.clear();
-            shared_room_.extend(count + kSortSlack);
-            return {merge_runs(list(distance), shared_room_.data(), list_ends_, kernel.merge_rows), count};
-        }
         for (std::size_t run = 0; run < n_runs_; ++run) list_ends_.push_back(ends_[run * n_lists_ + distance]);
         return {merge_runs(list(distance), list(n_lists_), list_ends_, kernel.merge_rows), count};
     }
 
   private:
-    struct SharedSpan {
-        std::size_t start, size;
-    };
+    RowNumber* list(std::size_t distance) { return rows_.data() + distance * room_; }
 
-    RowNumber* list(std::size_t distance) {
-        return has_shared_ ? shared_rows_.data() + shared_spans_[distance].start : rows_.data() + distance * room_;
+    // Sort a list whose runs are not known: rows of one code ascend.
+    void sort_runs(std::size_t distance, const CodeKernel& kernel) {
+        RowNumber* const rows = list(distance);
+        const std::size_t count = ends_[distance];
+        list_ends_.clear();
+        for (std::size_t i = 1; i < count; ++i)
+            if (rows[i] < rows[i - 1]) list_ends_.push_back(static_cast<std::uint32_t>(i));
+        list_ends_.push_back(static_cast<std::uint32_t>(count));
+        const RowNumber* const sorted = merge_runs(rows, list(n_lists_), list_ends_, kernel.merge_rows);
+        if (sorted != rows) std::copy_n(sorted, count, rows);
     }
 
     void make_room(std::size_t n_lists, std::size_t most_rows) {
@@ -106,9 +108,8 @@ class RowLists {
     std::vector<std::uint32_t> ends_;       // of each list in each run
     std::vector<std::uint32_t> list_ends_;  // of the runs of one list
     Growing<RowNumber> rows_;               // the lists, and one more to sort in
-    bool has_shared_ = false;               // the lists are these instead
-    Growing<RowNumber> shared_rows_, shared_room_;
-    std::vector<SharedSpan> shared_spans_;  // of each list
+    Growing<RowNumber> shared_rows_;        // of the codes in all lists
+    std::vector<std::size_t> shared_ends_;  // of each list in them
 };
 
 }  // namespace hamtarget

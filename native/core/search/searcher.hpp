@@ -177,7 +177,7 @@ class Searcher {
                                  .lookups = lookups_.of(q) + first,
                                  .later = lookups_.later(q, first)};
         kernel_.read_buckets(buckets, room_, lists_.view());
-        if (!segment.shared.empty()) lists_.take_rows(segment.shared, work_);
+        if (!segment.shared.empty()) lists_.take_rows(segment.shared, kernel_, work_);
         // Ids are read when the lists are sorted.
         if (segment.ids.is_consecutive()) return;
         for (std::size_t distance = 0; distance < lists_.n_lists(); ++distance)
