@@ -26,6 +26,16 @@ TablePlan plan_of(const Layout& layout, std::size_t n_rows) {
 
 std::size_t radius_of(const Layout& layout) { return layout.is_planned ? layout.radius : layout.n_tables - 1; }
 
+// Tell whether storing each of `n_codes` codes once takes less memory, and is worth the trouble.
+bool is_worth_sharing(const Layout& layout, std::size_t n_rows, std::size_t n_codes) {
+    const TablePlan plan = plan_of(layout, n_codes);
+    const std::size_t whole = layout.n_bytes + sizeof(RowNumber);
+    const std::size_t other = plan.excerpt_bytes ? plan.excerpt_bytes + sizeof(std::uint32_t) : whole;
+    const std::size_t saved = (n_rows - n_codes) * (whole + (plan.n_tables - 1) * other);
+    return static_cast<double>(n_codes) <= kMostDifferent * static_cast<double>(n_rows) &&
+           saved > (n_rows + n_codes) * sizeof(std::uint32_t);
+}
+
 // A length that the compiler knows is copied by one instruction.
 HAMTARGET_INLINE void copy_code(std::uint8_t* to, const std::uint8_t* from, std::size_t n_bytes) {
     switch (n_bytes) {
@@ -158,9 +168,11 @@ Segment build_segment(const Layout& layout, const RowsView& source, const std::v
         segment.codes = codes;
         return segment;
     }
-    if (n_rows <= kMostSharingRows && repeats(source.codes) && rows_near(source.codes, radius_of(layout)) <= kMostRowsFound) {
+    // Embeddings are for probing, whose budget bounds the rows that are compared.
+    if (width == 0 && n_rows <= kMostSharingRows && repeats(source.codes) &&
+        rows_near(source.codes, radius_of(layout)) <= kMostRowsFound) {
         CodeSharing sharing = share_codes(n_rows, n_bytes, [&](std::size_t row) { return rows.code(row); });
-        if (static_cast<double>(sharing.numbers.size()) <= kMostDifferent * static_cast<double>(n_rows)) {
+        if (is_worth_sharing(layout, n_rows, sharing.numbers.size())) {
             segment.shared = std::move(sharing.shared);
             segment.n_codes = sharing.numbers.size();
             for (std::uint32_t& row : sharing.first_rows) row = static_cast<std::uint32_t>(rows.from(row));

@@ -6,6 +6,7 @@ JSON.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -18,7 +19,11 @@ from hamtarget.search import FlatIndex, MultiIndex
 
 def main() -> None:
     """Build the index with each number of substrings that is asked for, and search batches until the input ends."""
-    folder, radius = Path(sys.argv[1]), int(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="has codes.npy and queries.npy")
+    parser.add_argument("radius", type=int)
+    arguments = parser.parse_args()
+    folder, radius = arguments.folder, arguments.radius
     codes, queries = np.load(folder / "codes.npy"), np.load(folder / "queries.npy")
     n_bits = 8 * codes.shape[1]
     indexes: dict[str, MultiIndex] = {}
