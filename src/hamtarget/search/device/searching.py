@@ -15,28 +15,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamtarget.search.device.keys import DISTANCE_BITS, QUERY_SHIFT, ROW_BITS, Answer, answer_of, join_answers
-from hamtarget.search.device.portable_scan import PortableScan, distances, keys_of, signs_of
+from hamtarget.search.device.portable_scan import BITS_OF_WORD, PortableScan, distances, keys_of, signs_of
 from hamtarget.search.device.rows import Snapshot
 
 # Queries that are scanned for at once: more would need more memory, and are no faster.
 _QUERIES_AT_A_TIME = 4096
 # Keys that a scan may write: 32 MB.
 _CAPACITY = 1 << 22
-# Distances that are computed to begin a search for the nearest rows with.
-_FIRST_CELLS = 1 << 24
+# Rows that a search for the nearest begins with: so many, and for a batch so many distances.
 _FIRST_ROWS = 4096
+_FIRST_CELLS = 1 << 24
 _MOST_FIRST_ROWS = 1 << 16
-# In a batch, a span is at most so many times as long as all before it: more would find many rows that others replace.
-_GROWTH = 16
+# A span is at most so many times as long as all before it: more would find many rows that others replace.
+_GROWTH = 256
+_GROWTH_OF_BATCH = 16
 _FEW_QUERIES = 32
-_LARGEST_KEY = torch.iinfo(torch.int64).max
 
 
 class Scan(Protocol):
     """Finds rows within a radius; see `PortableScan.scan`."""
 
     def scan(
-        self, words: Tensor, queries: Tensor, radii: Tensor, allowed: Tensor | None, span: range, capacity: int
+        self,
+        words: Tensor,
+        queries: NDArray[np.int32],
+        radii: NDArray[np.int32],
+        allowed: Tensor | None,
+        span: range,
+        capacity: int,
     ) -> tuple[int, Tensor]:
         """Return how many hits there are in a span of rows, and their keys; none if they are more than `capacity`."""
         ...
@@ -85,8 +91,8 @@ class DeviceSearch:
         self._allowed = allowed
         self._limits = limits
 
-    def within(self, queries: Tensor, radius: int, limit: int | None) -> Answer:
-        """Return the rows within a radius of each query, or the first `limit` of them."""
+    def within(self, queries: NDArray[np.int32], radius: int, limit: int | None) -> Answer:
+        """Return the rows within a radius of each query, given by its words, or the first `limit` of them."""
         parts = []
         for start in range(0, max(1, len(queries)), _QUERIES_AT_A_TIME):
             block = queries[start : start + _QUERIES_AT_A_TIME]
@@ -96,8 +102,7 @@ class DeviceSearch:
             elif limit is not None and limit < self._n_rows:
                 keys = self._nearest(block, radius, limit)
             else:
-                radii = torch.full((len(block),), radius, dtype=torch.int32, device=self._words.device)
-                keys = self._collect(block, radii, range(self._n_rows))
+                keys = self._collect(block, np.full(len(block), radius, np.int32), range(self._n_rows))
             self._take(hits=len(keys))
             parts.append(answer_of(keys.cpu().numpy(), len(block)))
         return join_answers(parts)
@@ -107,11 +112,11 @@ class DeviceSearch:
             self._limits.check()
             self._limits.take(rows=rows, hits=hits)
 
-    def _collect(self, queries: Tensor, radii: Tensor, span: range) -> Tensor:
+    def _collect(self, queries: NDArray[np.int32], radii: NDArray[np.int32], span: range) -> Tensor:
         """Return the keys of all hits in a span, ascending."""
         count, keys = self._scan.scan(self._words, queries, radii, self._allowed, span, _CAPACITY)
         if count <= _CAPACITY:
-            return torch.sort(keys).values
+            return keys
         if self._limits is not None:
             self._limits.check()
         # A quarter more parts than needed, since parts differ. They leave the device, as an answer does.
@@ -125,39 +130,44 @@ class DeviceSearch:
         spans = [span[s : s + size] for s in range(0, len(span), size)]
         return torch.sort(torch.cat([self._collect(queries, radii, part).cpu() for part in spans])).values
 
-    def _nearest(self, queries: Tensor, radius: int, k: int) -> Tensor:
+    def _nearest(self, queries: NDArray[np.int32], radius: int, k: int) -> Tensor:
         """Return the keys of the k nearest rows of each query within a radius, ascending."""
-        n_first = min(_FIRST_CELLS // len(queries), _MOST_FIRST_ROWS)
-        n_first = min(self._n_rows, max(n_first, _FIRST_ROWS, 4 * k))
-        best = self._first_nearest(queries, radius, k, n_first)
-        done = n_first
-        growth = max(1, _CAPACITY // (4 * k * len(queries)))
-        if len(queries) > _FEW_QUERIES:
-            growth = min(growth, _GROWTH)
+        n_queries = len(queries)
+        is_few = n_queries <= _FEW_QUERIES
+        n_first = _FIRST_ROWS if is_few else max(_FIRST_ROWS, min(_FIRST_CELLS // n_queries, _MOST_FIRST_ROWS))
+        done = min(self._n_rows, max(n_first, 4 * k))
+        best = self._first_nearest(queries, radius, k, done)
+        if is_few:
+            # There is so little to choose from that launching the steps on the device would take longer.
+            best = best.cpu()
+        growth = min(_GROWTH if is_few else _GROWTH_OF_BATCH, max(1, _CAPACITY // (4 * k * n_queries)))
         while done < self._n_rows:
             stop = min(self._n_rows, done + done * growth)
             # A later row loses against an earlier one at the same distance: its id is larger.
-            radii = _kth_distances(best, len(queries), k, otherwise=radius + 1) - 1
-            found = self._collect(queries, radii, range(done, stop))
-            best = _first_of_each(torch.cat((best, found.to(best.device))), len(queries), k)
+            radii = _kth_distances(best, n_queries, k, otherwise=radius + 1) - 1
+            found = self._collect(queries, radii.cpu().numpy(), range(done, stop))
+            best = _first_of_each(torch.cat((best, found.to(best.device))), n_queries, k)
             done = stop
         return best
 
-    def _first_nearest(self, queries: Tensor, radius: int, k: int, n_rows: int) -> Tensor:
+    def _first_nearest(self, queries: NDArray[np.int32], radius: int, k: int, n_rows: int) -> Tensor:
         """Return the same of the first rows, of which there are few: by the distances of all."""
-        signs = signs_of(queries)
+        device = self._words.device
+        signs = signs_of(torch.tensor(queries, device=device))
+        # A distance and a row in one number. Short ones are chosen from in half of the time.
+        kind = torch.int32 if n_rows * (BITS_OF_WORD * self._words.shape[1] + 1) < 1 << 31 else torch.int64
+        rows = torch.arange(n_rows, dtype=kind, device=device)
         step = max(1, _FIRST_CELLS // n_rows)
         parts = []
         for start in range(0, len(queries), step):
-            distance = distances(self._words[:n_rows], signs[start : start + step])
-            keys = keys_of(distance, 0) + (start << QUERY_SHIFT)
-            is_hit = distance <= radius
+            ranks = distances(self._words[:n_rows], signs[start : start + step]).to(kind) * n_rows + rows
             if self._allowed is not None:
-                is_hit &= self._allowed[:n_rows]
-            keys = torch.where(is_hit, keys, _LARGEST_KEY)
-            parts.append(keys.topk(min(k, n_rows), dim=1, largest=False, sorted=True).values.reshape(-1))
-        keys = torch.cat(parts)
-        return keys[keys != _LARGEST_KEY]
+                ranks.masked_fill_(~self._allowed[:n_rows], torch.iinfo(kind).max)
+            first = ranks.topk(min(k, n_rows), dim=1, largest=False, sorted=True).values
+            query, place = torch.nonzero(first < (radius + 1) * n_rows, as_tuple=True)
+            rank = first[query, place]
+            parts.append(keys_of(start + query, rank // n_rows, rank % n_rows))
+        return torch.cat(parts)
 
 
 def _counts(keys: Tensor, n_queries: int) -> Tensor:
