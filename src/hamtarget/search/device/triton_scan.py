@@ -29,9 +29,10 @@ from torch import Tensor
 from hamtarget.search.device.keys import QUERY_SHIFT, ROW_BITS
 
 _BITS_OF_WORD = 32
-# Keys that come with the count of hits in one transfer: so many, and so many more for each query.
-_HEAD = 256
-_HEAD_OF_QUERY = 4
+# Keys that come with the count of hits in one transfer.
+_HEAD = 4096
+# Numbers of 32 bits after which memory is aligned as kernels like it.
+_ALIGNED = 4
 _FEWEST_ROWS = 16
 _SPREAD_WORDS = 512
 # Codes up to this length are multiplied in pairs: a distance takes 7 bits.
@@ -96,20 +97,17 @@ class TritonScan:
         """Return how many hits there are in a span, and their keys; see `PortableScan.scan`."""
         # A call for few rows takes as long as its transfers and launches: there is one copy each way. The radii and
         # queries go to the beginning of an array, with a count of 0; hits follow the count.
-        n_radii = -(-len(radii) // 4) * 4
-        block = np.zeros(n_radii + queries.size + queries.size % 2 + 2, np.int32)
-        block[: len(radii)] = radii
+        n_radii, n_words = (-(-size // _ALIGNED) * _ALIGNED for size in (radii.size, queries.size))
+        block = np.zeros(n_radii + n_words + 2, np.int32)
+        block[: radii.size] = radii
         block[n_radii : n_radii + queries.size] = queries.reshape(-1)
-        count_at = len(block) // 2 - 1
+        count_at = (n_radii + n_words) // 2
         room = torch.empty(count_at + 1 + capacity, dtype=torch.int64, device=words.device)
         room[: count_at + 1].copy_(torch.from_numpy(block.view(np.int64)), non_blocking=True)
-        asked = room.view(torch.int32)
-        keys = room[count_at:]
-        if len(queries) <= self.most_few:
-            self._scan_few(words, asked[n_radii:], asked, len(queries), allowed, span, keys)
-        else:
-            self._scan_many(words, asked[n_radii:], asked, len(queries), allowed, span, keys)
-        head = keys[: 1 + _HEAD + _HEAD_OF_QUERY * len(queries)].cpu().numpy()
+        asked, keys = room.view(torch.int32), room[count_at:]
+        scan = self._scan_few if len(queries) <= self.most_few else self._scan_many
+        scan(words, asked[n_radii:], asked, len(queries), allowed, span, keys)
+        head = keys[: 1 + _HEAD].cpu().numpy()
         count = int(head[0])
         if count > capacity:
             return count, keys[:0]
@@ -267,7 +265,8 @@ def _append(numbers, is_hit, keys, capacity, COUNT: tl.constexpr):
     tl.store(keys + slots, tl.reshape(numbers, (COUNT,)), mask=(is_hit != 0) & (slots <= capacity))
 
 
-@triton.jit
+# A kernel is compiled once, not again for every kind of number: only where rows begin matters to it.
+@triton.jit(do_not_specialize=["stop", "capacity"], do_not_specialize_on_alignment=["n_queries"])
 def _count_bits(
     words,
     queries,
@@ -306,7 +305,7 @@ def _count_bits(
             _append(numbers, is_hit, keys, capacity, ROWS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_queries"])
 def _spread_queries(
     queries,
     radii,
@@ -351,10 +350,8 @@ def _paired_shift(radius, ones, BITS: tl.constexpr):
     return shift + tl.where(radius > 63, 1 << 30, 0)
 
 
-@triton.jit
-def _spread_rows(
-    words, signs, first, n_rows, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr
-):  # fmt: skip
+@triton.jit(do_not_specialize=["n_rows"])
+def _spread_rows(words, signs, first, n_rows, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr):
     """Write the bits of some rows into the lines of the scratch: those of one row as +1 and -1, or those of two."""
     places = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
     fours = tl.arange(0, 8)
@@ -368,12 +365,12 @@ def _spread_rows(
         spread = lower | (upper << 7)
     else:
         is_word = places < n_rows * WORDS
-        values = tl.load(words + first.to(tl.int64) * WORDS + places, mask=is_word, other=0)
+        values = tl.load(words + tl.cast(first, tl.int64) * WORDS + places, mask=is_word, other=0)
         spread = ~(_bytes_of_bits(values) * 0xFE)
     tl.store(signs + places[:, None] * 8 + fours[None, :], spread, mask=is_word[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_query_tiles"])
 def _mark_tiles(
     signs,
     asked,
@@ -434,7 +431,7 @@ def _product(
     return products
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_row", "n_rows", "n_queries", "n_query_tiles", "capacity"])
 def _write_tiles(
     signs,
     asked,
