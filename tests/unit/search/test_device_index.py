@@ -29,7 +29,7 @@ LENGTHS = [8, 24, 32, 64, 72, 96, 128, 256, 320, 512, 1024, 4096]
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if INTERPRETED:
         triton_scan = pytest.importorskip("hamtarget.search.device.triton_scan")
-        monkeypatch.setattr("hamtarget.search.device.index.scan_for", triton_scan.TritonScan)
+        monkeypatch.setattr("hamtarget.search.device.index.scan_for", lambda device: triton_scan.TritonScan())
     return str(request.param)
 
 
@@ -89,7 +89,7 @@ def test_hits_that_do_not_fit_and_spans_that_grow_give_the_same(
     monkeypatch.setattr(searching, "_CAPACITY", 300)
     monkeypatch.setattr(searching, "_QUERIES_AT_A_TIME", 110)
     monkeypatch.setattr(searching, "_FIRST_CELLS", 64)
-    monkeypatch.setattr(searching, "_FIRST_ROWS", 16)
+    monkeypatch.setattr(searching, "_FEW_FIRST_CELLS", 16)
     assert [list(hits) for hits in index.search_batch(queries, n_bits // 3)] == expected
     assert [list(hits) for hits in index.nearest_batch(queries, 7)] == nearest
     assert list(index.search(queries[0], n_bits // 3)) == expected[0]

@@ -44,7 +44,7 @@ class PortableScan:
         allowed: Tensor | None,
         span: range,
         capacity: int,
-    ) -> tuple[int, Tensor]:
+    ) -> tuple[int, NDArray[np.int64]]:
         """Return how many hits there are in a span of rows, and their keys, ascending; none if they are too many.
 
         Args:
@@ -58,7 +58,8 @@ class PortableScan:
         signs = signs_of(torch.tensor(queries, device=words.device))
         most = torch.tensor(radii, device=words.device)[:, None]
         step = max(1, _CELLS_AT_A_TIME // max(len(queries), signs.shape[1]))
-        count, found = 0, [torch.empty(0, dtype=torch.int64, device=words.device)]
+        count = 0
+        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
         for start in range(span.start, span.stop, step):
             stop = min(start + step, span.stop)
             distance = distances(words[start:stop], signs)
@@ -68,5 +69,5 @@ class PortableScan:
             count += int(is_hit.sum())
             if count <= capacity:
                 asked, row = torch.nonzero(is_hit, as_tuple=True)
-                found.append(keys_of(asked, distance[asked, row], start + row))
-        return count, torch.sort(torch.cat(found)).values if count <= capacity else found[0]
+                found.append(keys_of(asked, distance[asked, row], start + row).cpu().numpy())
+        return count, np.sort(np.concatenate(found)) if count <= capacity else found[0]

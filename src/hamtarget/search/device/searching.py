@@ -22,14 +22,17 @@ from hamtarget.search.device.rows import Snapshot
 _QUERIES_AT_A_TIME = 4096
 # Keys that a scan may write: 32 MB.
 _CAPACITY = 1 << 22
-# Rows that a search for the nearest begins with: so many, and for a batch so many distances.
-_FIRST_ROWS = 4096
+# Distances that a search for the nearest begins with: of few queries, or of more.
+_FEW_QUERIES = 8
+_FEW_FIRST_CELLS = 4096
 _FIRST_CELLS = 1 << 24
 _MOST_FIRST_ROWS = 1 << 16
-# A span is at most so many times as long as all before it: more would find many rows that others replace.
-_GROWTH = 256
-_GROWTH_OF_BATCH = 16
-_FEW_QUERIES = 32
+# Every span is so many times as long as all before it. More would find many rows that others replace; fewer would take
+# many scans.
+_LEAST_GROWTH = 4
+_MOST_GROWTH = 256
+# Hits of a span that are worth no further scan.
+_CHEAP_HITS = 4096
 
 
 class Scan(Protocol):
@@ -43,7 +46,7 @@ class Scan(Protocol):
         allowed: Tensor | None,
         span: range,
         capacity: int,
-    ) -> tuple[int, Tensor]:
+    ) -> tuple[int, NDArray[np.int64]]:
         """Return how many hits there are in a span of rows, and their keys; none if they are more than `capacity`."""
         ...
 
@@ -67,7 +70,7 @@ def scan_for(device: torch.device) -> Scan:
             from hamtarget.search.device.triton_scan import TritonScan
         except ImportError:
             return PortableScan()
-        return TritonScan(device)
+        return TritonScan()
     return PortableScan()
 
 
@@ -98,13 +101,13 @@ class DeviceSearch:
             block = queries[start : start + _QUERIES_AT_A_TIME]
             self._take(rows=len(block) * self._n_rows)
             if len(block) == 0 or self._n_rows == 0:
-                keys = torch.empty(0, dtype=torch.int64)
+                keys = np.empty(0, np.int64)
             elif limit is not None and limit < self._n_rows:
                 keys = self._nearest(block, radius, limit)
             else:
                 keys = self._collect(block, np.full(len(block), radius, np.int32), range(self._n_rows))
             self._take(hits=len(keys))
-            parts.append(answer_of(keys.cpu().numpy(), len(block)))
+            parts.append(answer_of(keys, len(block)))
         return join_answers(parts)
 
     def _take(self, *, rows: int = 0, hits: int = 0) -> None:
@@ -112,45 +115,46 @@ class DeviceSearch:
             self._limits.check()
             self._limits.take(rows=rows, hits=hits)
 
-    def _collect(self, queries: NDArray[np.int32], radii: NDArray[np.int32], span: range) -> Tensor:
+    def _collect(self, queries: NDArray[np.int32], radii: NDArray[np.int32], span: range) -> NDArray[np.int64]:
         """Return the keys of all hits in a span, ascending."""
         count, keys = self._scan.scan(self._words, queries, radii, self._allowed, span, _CAPACITY)
         if count <= _CAPACITY:
             return keys
         if self._limits is not None:
             self._limits.check()
-        # A quarter more parts than needed, since parts differ. They leave the device, as an answer does.
+        # A quarter more parts than needed, since parts differ.
         n_parts = -(-count * 5 // (4 * _CAPACITY))
         if len(queries) > 1:
             size = -(-len(queries) // n_parts)
             starts = range(0, len(queries), size)
-            parts = [self._collect(queries[s : s + size], radii[s : s + size], span).cpu() for s in starts]
-            return torch.cat([part + (s << QUERY_SHIFT) for s, part in zip(starts, parts, strict=True)])
+            parts = [self._collect(queries[s : s + size], radii[s : s + size], span) for s in starts]
+            return np.concatenate([part + (s << QUERY_SHIFT) for s, part in zip(starts, parts, strict=True)])
         size = -(-len(span) // n_parts)
         spans = [span[s : s + size] for s in range(0, len(span), size)]
-        return torch.sort(torch.cat([self._collect(queries, radii, part).cpu() for part in spans])).values
+        return np.sort(np.concatenate([self._collect(queries, radii, part) for part in spans]))
 
-    def _nearest(self, queries: NDArray[np.int32], radius: int, k: int) -> Tensor:
+    def _nearest(self, queries: NDArray[np.int32], radius: int, k: int) -> NDArray[np.int64]:
         """Return the keys of the k nearest rows of each query within a radius, ascending."""
         n_queries = len(queries)
-        is_few = n_queries <= _FEW_QUERIES
-        n_first = _FIRST_ROWS if is_few else max(_FIRST_ROWS, min(_FIRST_CELLS // n_queries, _MOST_FIRST_ROWS))
-        done = min(self._n_rows, max(n_first, 4 * k))
-        best = self._first_nearest(queries, radius, k, done)
-        if is_few:
-            # There is so little to choose from that launching the steps on the device would take longer.
-            best = best.cpu()
-        growth = min(_GROWTH if is_few else _GROWTH_OF_BATCH, max(1, _CAPACITY // (4 * k * n_queries)))
+        growth = min(_MOST_GROWTH, max(_LEAST_GROWTH, _CHEAP_HITS // (k * n_queries)))
+        if n_queries <= _FEW_QUERIES:
+            # Of the first rows, all are hits.
+            done, best = 0, np.empty(0, np.int64)
+            stop = max(_FEW_FIRST_CELLS // n_queries, 4 * k)
+        else:
+            done = min(self._n_rows, max(min(_FIRST_CELLS // n_queries, _MOST_FIRST_ROWS), 4 * k))
+            best = self._first_nearest(queries, radius, k, done)
+            stop = done + done * growth
         while done < self._n_rows:
-            stop = min(self._n_rows, done + done * growth)
+            stop = min(self._n_rows, stop)
             # A later row loses against an earlier one at the same distance: its id is larger.
             radii = _kth_distances(best, n_queries, k, otherwise=radius + 1) - 1
-            found = self._collect(queries, radii.cpu().numpy(), range(done, stop))
-            best = _first_of_each(torch.cat((best, found.to(best.device))), n_queries, k)
-            done = stop
+            found = self._collect(queries, radii, range(done, stop))
+            best = _first_of_each(best, found, n_queries, k)
+            done, stop = stop, stop + stop * growth
         return best
 
-    def _first_nearest(self, queries: NDArray[np.int32], radius: int, k: int, n_rows: int) -> Tensor:
+    def _first_nearest(self, queries: NDArray[np.int32], radius: int, k: int, n_rows: int) -> NDArray[np.int64]:
         """Return the same of the first rows, of which there are few: by the distances of all."""
         device = self._words.device
         signs = signs_of(torch.tensor(queries, device=device))
@@ -167,31 +171,30 @@ class DeviceSearch:
             query, place = torch.nonzero(first < (radius + 1) * n_rows, as_tuple=True)
             rank = first[query, place]
             parts.append(keys_of(start + query, rank // n_rows, rank % n_rows))
-        return torch.cat(parts)
+        return torch.cat(parts).cpu().numpy()
 
 
-def _counts(keys: Tensor, n_queries: int) -> Tensor:
-    return torch.bincount(keys >> QUERY_SHIFT, minlength=n_queries)
+def _starts(keys: NDArray[np.int64], n_queries: int) -> NDArray[np.int64]:
+    """Return where the ascending keys of each query begin, and where the last ones end."""
+    return np.searchsorted(keys, np.arange(n_queries + 1) << QUERY_SHIFT)
 
 
-def _kth_distances(keys: Tensor, n_queries: int, k: int, *, otherwise: int) -> Tensor:
+def _kth_distances(keys: NDArray[np.int64], n_queries: int, k: int, *, otherwise: int) -> NDArray[np.int32]:
     """Return the distance of the k-th hit of each query, given its ascending keys; `otherwise` if it has fewer."""
-    counts = _counts(keys, n_queries)
-    last = (torch.cumsum(counts, 0) - counts + (k - 1)).clamp(max=max(0, len(keys) - 1))
-    result = torch.full((n_queries,), otherwise, dtype=torch.int32, device=keys.device)
-    if len(keys):
-        distance = ((keys[last] >> ROW_BITS) & ((1 << DISTANCE_BITS) - 1)).to(torch.int32)
-        result = torch.where(counts >= k, distance, result)
+    starts = _starts(keys, n_queries)
+    result = np.full(n_queries, otherwise, np.int32)
+    has_k = np.diff(starts) >= k
+    result[has_k] = keys[starts[:-1][has_k] + (k - 1)] >> ROW_BITS & ((1 << DISTANCE_BITS) - 1)
     return result
 
 
-def _first_of_each(keys: Tensor, n_queries: int, k: int) -> Tensor:
-    """Return the smallest k keys of each query, ascending."""
-    ordered = torch.sort(keys).values
-    counts = _counts(ordered, n_queries)
-    starts = torch.cumsum(counts, 0) - counts
-    ranks = torch.arange(len(ordered), device=keys.device) - starts[ordered >> QUERY_SHIFT]
-    return ordered[ranks < k]
+def _first_of_each(some: NDArray[np.int64], others: NDArray[np.int64], n_queries: int, k: int) -> NDArray[np.int64]:
+    """Return the smallest k keys of each query among two ascending arrays, ascending."""
+    # This way of sorting merges arrays that ascend.
+    keys = np.sort(np.concatenate((some, others)), kind="stable")
+    starts = _starts(keys, n_queries)
+    ranks = np.arange(len(keys)) - np.repeat(starts[:-1], np.diff(starts))
+    return keys[ranks < k]
 
 
 def allowed_rows(

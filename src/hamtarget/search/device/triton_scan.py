@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +36,17 @@ _HEAD = 4096
 _ALIGNED = 4
 _FEWEST_ROWS = 16
 _SPREAD_WORDS = 512
+# Words of signs, four to a word, for each word of bits.
+_WORDS_OF_SIGNS = 8
+# Numbers in which a program marks its tiles: each for one of so many queries.
+_PARTS = 8
 # Codes up to this length are multiplied in pairs: a distance takes 7 bits.
 _PAIRED_BITS = 64
 # Kernels that run in Python, to test them where there is no GPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# Earlier versions launch what they have compiled with other arguments.
+_IS_LAUNCHED_DIRECTLY = not _INTERPRETED and tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)
+_compiled: dict[tuple[Any, ...], Any] = {}
 
 
 class Tiling(NamedTuple):
@@ -65,9 +73,9 @@ class Counting(NamedTuple):
 COUNTING = Counting(words=1024, warps=1)
 # By the most bits that each is for. Chosen by `python -m research.benchmarks.gpu_scan --tune` on an H200.
 TILINGS = {
-    64: Tiling(lines=64, queries=128, bits=64, tiles=32, warps=4, stages=4),
-    256: Tiling(lines=64, queries=128, bits=256, tiles=32, warps=4, stages=4),
-    4096: Tiling(lines=128, queries=128, bits=128, tiles=4, warps=4, stages=3),
+    64: Tiling(lines=64, queries=128, bits=64, tiles=32, warps=4, stages=3),
+    256: Tiling(lines=64, queries=128, bits=256, tiles=32, warps=4, stages=3),
+    4096: Tiling(lines=128, queries=128, bits=128, tiles=16, warps=4, stages=3),
 }
 
 
@@ -79,10 +87,9 @@ class TritonScan:
         scratch_bytes: bytes of rows that are spread at a time.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        """Scan on a device."""
-        self._device = device
-        self.most_few = 96
+    def __init__(self) -> None:
+        """Scan with sizes that suit most GPUs."""
+        self.most_few = 64
         self.scratch_bytes = 1 << 28
 
     def scan(
@@ -93,142 +100,134 @@ class TritonScan:
         allowed: Tensor | None,
         span: range,
         capacity: int,
-    ) -> tuple[int, Tensor]:
+    ) -> tuple[int, NDArray[np.int64]]:
         """Return how many hits there are in a span, and their keys; see `PortableScan.scan`."""
-        # A call for few rows takes as long as its transfers and launches: there is one copy each way. The radii and
-        # queries go to the beginning of an array, with a count of 0; hits follow the count.
-        n_radii, n_words = (-(-size // _ALIGNED) * _ALIGNED for size in (radii.size, queries.size))
-        block = np.zeros(n_radii + n_words + 2, np.int32)
-        block[: radii.size] = radii
-        block[n_radii : n_radii + queries.size] = queries.reshape(-1)
-        count_at = (n_radii + n_words) // 2
-        room = torch.empty(count_at + 1 + capacity, dtype=torch.int64, device=words.device)
-        room[: count_at + 1].copy_(torch.from_numpy(block.view(np.int64)), non_blocking=True)
-        asked, keys = room.view(torch.int32), room[count_at:]
-        scan = self._scan_few if len(queries) <= self.most_few else self._scan_many
-        scan(words, asked[n_radii:], asked, len(queries), allowed, span, keys)
-        head = keys[: 1 + _HEAD].cpu().numpy()
-        count = int(head[0])
-        if count > capacity:
-            return count, keys[:0]
-        if count < len(head):
-            return count, torch.from_numpy(np.sort(head[1 : count + 1]))
-        return count, torch.sort(keys[1 : count + 1]).values
+        with torch.cuda.device(words.device) if words.is_cuda else nullcontext():
+            # A call for few rows takes as long as its transfers and launches: there is one copy each way. The radii and
+            # queries go to the beginning of an array, with a count of 0; hits follow the count.
+            n_radii, n_words = (-(-size // _ALIGNED) * _ALIGNED for size in (radii.size, queries.size))
+            block = np.zeros(n_radii + n_words + 2, np.int32)
+            block[: radii.size] = radii
+            block[n_radii : n_radii + queries.size] = queries.reshape(-1)
+            count_at = (n_radii + n_words) // 2
+            room = torch.empty(count_at + 1 + capacity, dtype=torch.int64, device=words.device)
+            room[: count_at + 1].copy_(torch.from_numpy(block.view(np.int64)), non_blocking=True)
+            numbers = room.view(torch.int32)
+            asked = _Asked(numbers[n_radii:], numbers, len(queries))
+            keys = room[count_at:]
+            scan = self._scan_few if len(queries) <= self.most_few else self._scan_many
+            scan(words, asked, allowed, span, keys)
+            head = keys[: 1 + _HEAD].cpu().numpy()
+            count = int(head[0])
+            if count > capacity:
+                return count, head[:0]
+            if count < len(head):
+                return count, np.sort(head[1 : count + 1])
+            return count, torch.sort(keys[1 : count + 1]).values.cpu().numpy()
 
-    def _scan_few(
-        self,
-        words: Tensor,
-        queries: Tensor,
-        radii: Tensor,
-        n_queries: int,
-        allowed: Tensor | None,
-        span: range,
-        keys: Tensor,
-    ) -> None:
+    def _scan_few(self, words: Tensor, asked: _Asked, allowed: Tensor | None, span: range, keys: Tensor) -> None:
         n_words = words.shape[1]
         padded = triton.next_power_of_2(n_words)
         rows = max(_FEWEST_ROWS, COUNTING.words // padded)
-        _count_bits[(triton.cdiv(len(span), rows),)](
-            words,
-            queries,
-            radii,
-            words if allowed is None else allowed,
-            keys,
-            span.start,
-            span.stop,
-            n_queries,
-            len(keys) - 1,
-            WORDS=n_words,
-            PADDED=padded,
-            ROWS=rows,
-            FILTERED=allowed is not None,
-            INTERPRETED=_INTERPRETED,
-            QUERY_SHIFT=QUERY_SHIFT,
-            ROW_BITS=ROW_BITS,
-            num_warps=COUNTING.warps,
+        _launch(
+            _count_bits,
+            triton.cdiv(span.stop - span.start // _FEWEST_ROWS * _FEWEST_ROWS, rows),
+            (words, asked.words, asked.radii, words if allowed is None else allowed, keys),
+            (span.start, span.stop, asked.n_queries, len(keys) - 1),
+            (n_words, padded, rows, allowed is not None, _FEWEST_ROWS, _INTERPRETED, QUERY_SHIFT, ROW_BITS),
+            warps=COUNTING.warps,
         )
 
-    def _scan_many(
-        self,
-        words: Tensor,
-        queries: Tensor,
-        radii: Tensor,
-        n_queries: int,
-        allowed: Tensor | None,
-        span: range,
-        keys: Tensor,
-    ) -> None:
-        n_words = words.shape[1]
+    def _scan_many(self, words: Tensor, asked: _Asked, allowed: Tensor | None, span: range, keys: Tensor) -> None:
+        device, n_words = words.device, words.shape[1]
         n_bits = _BITS_OF_WORD * n_words
-        padded = triton.next_power_of_2(n_words)
-        paired = n_bits <= _PAIRED_BITS
+        is_paired = n_bits <= _PAIRED_BITS
+        rows_of_line = 2 if is_paired else 1
         tiling = TILINGS[min(most for most in TILINGS if n_bits <= most)]
-        n_query_tiles = triton.cdiv(n_queries, tiling.queries)
-        n_asked = n_query_tiles * tiling.queries
-        asked = torch.empty((n_asked, n_bits), dtype=torch.int8, device=words.device)
-        shifts = torch.empty(n_asked, dtype=torch.int32, device=words.device)
-        _spread_queries[(n_asked,)](
-            queries,
-            radii,
-            asked.view(torch.int32),
-            shifts,
-            n_queries,
-            WORDS=n_words,
-            PADDED=padded,
-            PAIRED=paired,
-            INTERPRETED=_INTERPRETED,
-            num_warps=1,
-        )
-        rows_of_line = 2 if paired else 1
+        n_query_tiles = triton.cdiv(asked.n_queries, tiling.queries)
+        n_queries = n_query_tiles * tiling.queries
         group = tiling.lines * tiling.tiles
-        n_lines = triton.cdiv(len(span), rows_of_line)
-        step = min(max(1, self.scratch_bytes // n_bits // group), triton.cdiv(n_lines, group)) * group
+        n_groups = triton.cdiv(len(span), group * rows_of_line)
+        step = min(n_groups, max(1, self.scratch_bytes // (n_bits * group))) * group
         # What lies behind the last row is read with its tile, and never a hit.
-        scratch = torch.empty((step, n_bits), dtype=torch.int8, device=words.device)
-        marks = torch.empty(step // group * n_query_tiles * 8, dtype=torch.int32, device=words.device)
-        sizes = {
-            "BITS": n_bits,
-            "BLOCK_BITS": math.gcd(n_bits, tiling.bits),
-            "LINES": tiling.lines,
-            "QUERIES": tiling.queries,
-            "TILES": tiling.tiles,
-            "PAIRED": paired,
-            "num_warps": tiling.warps,
-        }
+        scratch = torch.empty((step, n_words * _WORDS_OF_SIGNS), dtype=torch.int32, device=device)
+        signs = torch.empty((n_queries, n_words * _WORDS_OF_SIGNS), dtype=torch.int32, device=device)
+        shifts = torch.empty(n_queries, dtype=torch.int32, device=device)
+        marks = torch.empty(step // group * n_query_tiles * _PARTS, dtype=torch.int32, device=device)
+        _launch(
+            _spread_queries,
+            n_queries,
+            (asked.words, asked.radii, signs, shifts),
+            (asked.n_queries,),
+            (n_words, triton.next_power_of_2(n_words), is_paired, _INTERPRETED),
+            warps=1,
+        )
+        block_bits = math.gcd(n_bits, tiling.bits)
+        sizes = (n_bits, block_bits, tiling.lines, tiling.queries, tiling.tiles, _PARTS, is_paired)
+        factors = (scratch.view(torch.int8), signs.view(torch.int8), shifts, marks)
         for start in range(span.start, span.stop, step * rows_of_line):
             n_rows = min(step * rows_of_line, span.stop - start)
-            n_words_of_lines = triton.cdiv(n_rows, rows_of_line) * n_words
-            _spread_rows[(triton.cdiv(n_words_of_lines, _SPREAD_WORDS),)](
-                words,
-                scratch.view(torch.int32),
-                start,
-                n_rows,
-                WORDS=n_words,
-                PAIRED=paired,
-                COUNT=_SPREAD_WORDS,
-                num_warps=4,
+            n_spread = triton.cdiv(n_rows, rows_of_line) * n_words
+            _launch(
+                _spread_rows,
+                triton.cdiv(n_spread, _SPREAD_WORDS),
+                (words, scratch),
+                (start, n_rows),
+                (n_words, is_paired, _SPREAD_WORDS),
+                warps=4,
             )
-            grid = (triton.cdiv(n_rows, group * rows_of_line) * n_query_tiles,)
-            _mark_tiles[grid](scratch, asked, shifts, marks, n_query_tiles, num_stages=tiling.stages, **sizes)
-            _write_tiles[grid](
-                scratch,
-                asked,
-                shifts,
-                marks,
-                radii,
-                words if allowed is None else allowed,
-                keys,
-                start,
-                n_rows,
-                n_queries,
-                n_query_tiles,
-                len(keys) - 1,
-                FILTERED=allowed is not None,
-                QUERY_SHIFT=QUERY_SHIFT,
-                ROW_BITS=ROW_BITS,
-                num_stages=1,
-                **sizes,
+            n_programs = triton.cdiv(n_rows, group * rows_of_line) * n_query_tiles
+            _launch(
+                _mark_tiles,
+                n_programs,
+                factors,
+                (n_query_tiles,),
+                sizes,
+                warps=tiling.warps,
+                stages=tiling.stages,
             )
+            _launch(
+                _write_tiles,
+                n_programs,
+                (*factors, asked.radii, words if allowed is None else allowed, keys),
+                (start, n_rows, asked.n_queries, n_query_tiles, len(keys) - 1),
+                (*sizes, allowed is not None, QUERY_SHIFT, ROW_BITS),
+                warps=4,
+            )
+
+
+class _Asked(NamedTuple):
+    """Queries on the device: their words, their radii and their number."""
+
+    words: Tensor
+    radii: Tensor
+    n_queries: int
+
+
+def _launch(
+    kernel: Any,
+    n_programs: int,
+    tensors: tuple[Tensor, ...],
+    numbers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    *,
+    warps: int,
+    stages: int = 3,
+) -> None:
+    """Launch a kernel with its arguments and the sizes that it is compiled for.
+
+    In every launch Triton looks at all of them, to see if it must compile. This takes longer than a small kernel, so
+    what is compiled for the sizes is launched directly. It fits: no kernel is compiled for values of numbers, and all
+    tensors begin at multiples of 16 bytes.
+    """
+    key = (kernel.__name__, tensors[0].device, sizes, warps, stages)
+    known = _compiled.get(key)
+    if known is not None:
+        known[n_programs, 1, 1](*tensors, *numbers, *sizes)
+        return
+    found = kernel[(n_programs,)](*tensors, *numbers, *sizes, num_warps=warps, num_stages=stages)
+    if _IS_LAUNCHED_DIRECTLY:
+        _compiled[key] = found
 
 
 @triton.jit
@@ -265,8 +264,8 @@ def _append(numbers, is_hit, keys, capacity, COUNT: tl.constexpr):
     tl.store(keys + slots, tl.reshape(numbers, (COUNT,)), mask=(is_hit != 0) & (slots <= capacity))
 
 
-# A kernel is compiled once, not again for every kind of number: only where rows begin matters to it.
-@triton.jit(do_not_specialize=["stop", "capacity"], do_not_specialize_on_alignment=["n_queries"])
+# Kernels are compiled for no values of numbers: see `_launch`.
+@triton.jit(do_not_specialize=["first", "stop", "n_queries", "capacity"])
 def _count_bits(
     words,
     queries,
@@ -281,13 +280,15 @@ def _count_bits(
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
     FILTERED: tl.constexpr,
+    ALIGNED: tl.constexpr,
     INTERPRETED: tl.constexpr,
     QUERY_SHIFT: tl.constexpr,
     ROW_BITS: tl.constexpr,
 ):
-    rows = first + tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    # Memory is read in larger pieces from a multiple of some rows.
+    rows = first // ALIGNED * ALIGNED + tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
-    is_row = rows < stop
+    is_row = (rows >= first) & (rows < stop)
     is_word = columns < WORDS
     places = rows[:, None] * WORDS + columns[None, :]
     if WORDS == PADDED:
@@ -350,7 +351,7 @@ def _paired_shift(radius, ones, BITS: tl.constexpr):
     return shift + tl.where(radius > 63, 1 << 30, 0)
 
 
-@triton.jit(do_not_specialize=["n_rows"])
+@triton.jit(do_not_specialize=["first", "n_rows"])
 def _spread_rows(words, signs, first, n_rows, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr):
     """Write the bits of some rows into the lines of the scratch: those of one row as +1 and -1, or those of two."""
     places = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
@@ -382,38 +383,41 @@ def _mark_tiles(
     LINES: tl.constexpr,
     QUERIES: tl.constexpr,
     TILES: tl.constexpr,
+    PARTS: tl.constexpr,
     PAIRED: tl.constexpr,
 ):
-    """Write which tiles have a hit, as bits of eight numbers for each program: one for every eighth query."""
+    """Write which tiles have a hit, as bits of some numbers for each program.
+
+    Each number is for some of the queries: the first one for 0, PARTS, 2 * PARTS and so on.
+    """
     program = tl.program_id(0)
     queries = (program % n_query_tiles) * QUERIES + tl.arange(0, QUERIES)
     first = program // n_query_tiles * (TILES * LINES)
     shift = tl.load(shifts + queries)
-    bits = tl.arange(0, BLOCK_BITS)
     # Each thread remembers the tiles in which it saw a hit: until the end, none waits for another.
-    seen = tl.zeros((LINES, 8), dtype=tl.int32)
-    if BITS == BLOCK_BITS:
-        # The queries stay, rows pass by.
+    seen = tl.zeros((LINES, PARTS), dtype=tl.int32)
+    products = tl.zeros((LINES, QUERIES), dtype=tl.int32)
+    BLOCKS: tl.constexpr = BITS // BLOCK_BITS
+    # In one loop over tiles and their blocks of bits, a tile is loaded while the one before it is multiplied.
+    for step in range(TILES * BLOCKS):
+        tile = step // BLOCKS
+        lines = first + tile * LINES + tl.arange(0, LINES)
+        bits = step % BLOCKS * BLOCK_BITS + tl.arange(0, BLOCK_BITS)
+        left = tl.load(signs + lines[:, None] * BITS + bits[None, :])
         right = tl.load(asked + queries[None, :] * BITS + bits[:, None])
-        for tile in range(TILES):
-            lines = first + tile * LINES + tl.arange(0, LINES)
-            left = tl.load(signs + lines[:, None] * BITS + bits[None, :])
-            products = tl.dot(left, right, out_dtype=tl.int32)
-            seen |= _mark(products, shift, tile, LINES, QUERIES, PAIRED)
-    else:
-        for tile in range(TILES):
-            lines = first + tile * LINES + tl.arange(0, LINES)
-            products = _product(signs, asked, lines, queries, BITS, BLOCK_BITS, LINES, QUERIES)
-            seen |= _mark(products, shift, tile, LINES, QUERIES, PAIRED)
-    tl.store(marks + program * 8 + tl.arange(0, 8), tl.reduce(seen, 0, _either))
+        products = tl.dot(left, right, products, out_dtype=tl.int32)
+        if step % BLOCKS == BLOCKS - 1:
+            seen |= _mark(products, shift, tile, LINES, QUERIES, PARTS, PAIRED)
+            products = tl.zeros((LINES, QUERIES), dtype=tl.int32)
+    tl.store(marks + program * PARTS + tl.arange(0, PARTS), tl.reduce(seen, 0, _either))
 
 
 @triton.jit
-def _mark(products, shift, tile, LINES: tl.constexpr, QUERIES: tl.constexpr, PAIRED: tl.constexpr):
-    """Return a number for each thread: the tile's bit if there is a hit among its products."""
+def _mark(products, shift, tile, LINES: tl.constexpr, QUERIES: tl.constexpr, PARTS: tl.constexpr, PAIRED: tl.constexpr):
+    """Return the tile's bit for those lines and parts of the queries that have a hit."""
     HITS: tl.constexpr = 1 << 6 | 1 << 13 | 1 << 30 if PAIRED else 1 << 14
-    # A thread holds the same places of every 8 queries: none of the others is asked.
-    sums = tl.reshape(products + shift[None, :], (LINES, QUERIES // 8, 8))
+    # Every eighth product of a line lies in the same thread: with eight parts, no thread asks another.
+    sums = tl.reshape(products + shift[None, :], (LINES, QUERIES // PARTS, PARTS))
     return tl.where((tl.reduce(sums, 1, _either) & HITS) != 0, 1 << tile, 0)
 
 
@@ -450,6 +454,7 @@ def _write_tiles(
     LINES: tl.constexpr,
     QUERIES: tl.constexpr,
     TILES: tl.constexpr,
+    PARTS: tl.constexpr,
     PAIRED: tl.constexpr,
     FILTERED: tl.constexpr,
     QUERY_SHIFT: tl.constexpr,
@@ -458,33 +463,33 @@ def _write_tiles(
     """Write the hits of the tiles that are marked."""
     program = tl.program_id(0)
     first = program // n_query_tiles * (TILES * LINES)
-    for part in range(8):
-        marked = tl.load(marks + program * 8 + part)
-        if marked != 0:
-            queries = (program % n_query_tiles) * QUERIES + part + 8 * tl.arange(0, QUERIES // 8)
+    if tl.max(tl.load(marks + program * PARTS + tl.arange(0, PARTS)).to(tl.uint32)) > 0:
+        for part in range(PARTS):
+            marked = tl.load(marks + program * PARTS + part)
+            queries = (program % n_query_tiles) * QUERIES + part + PARTS * tl.arange(0, QUERIES // PARTS)
             radius = tl.load(radii + queries, mask=queries < n_queries, other=-1)
             for tile in range(TILES):
                 if (marked >> tile) & 1:
                     lines = first + tile * LINES + tl.arange(0, LINES)
-                    products = _product(signs, asked, lines, queries, BITS, BLOCK_BITS, LINES, QUERIES // 8)
+                    products = _product(signs, asked, lines, queries, BITS, BLOCK_BITS, LINES, QUERIES // PARTS)
                     if PAIRED:
                         sums = products + tl.load(shifts + queries)[None, :]
                         reach = 64 + tl.minimum(tl.maximum(radius, 0), 63)
                         _write_hits(
                             reach[None, :] - (sums & 127), 2 * lines,
                             queries, radius, allowed, keys, first_row, n_rows, capacity,
-                            LINES * QUERIES // 8, FILTERED, QUERY_SHIFT, ROW_BITS,
+                            LINES * QUERIES // PARTS, FILTERED, QUERY_SHIFT, ROW_BITS,
                         )  # fmt: skip
                         _write_hits(
                             reach[None, :] - ((sums >> 7) & 127), 2 * lines + 1,
                             queries, radius, allowed, keys, first_row, n_rows, capacity,
-                            LINES * QUERIES // 8, FILTERED, QUERY_SHIFT, ROW_BITS,
+                            LINES * QUERIES // PARTS, FILTERED, QUERY_SHIFT, ROW_BITS,
                         )  # fmt: skip
                     else:
                         _write_hits(
                             (BITS - products) >> 1, lines,
                             queries, radius, allowed, keys, first_row, n_rows, capacity,
-                            LINES * QUERIES // 8, FILTERED, QUERY_SHIFT, ROW_BITS,
+                            LINES * QUERIES // PARTS, FILTERED, QUERY_SHIFT, ROW_BITS,
                         )  # fmt: skip
 
 
