@@ -74,7 +74,7 @@ class DeviceScanner:
         offsets, found, distances = search.within(self.rows.words_of(request.codes), request.radius, request.limit)
         return BatchHits(
             offsets,
-            rows.ids[found],
+            rows.ids_of(found),
             distances,
             costs=_costs(len(request.codes), len(rows.ids)) if cost else None,
         )

@@ -35,6 +35,14 @@ class Snapshot(NamedTuple):
     ids: NDArray[np.int64]
     words: Tensor
 
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids of some rows."""
+        if len(rows) and int(self.ids[-1]) - int(self.ids[0]) == len(self.ids) - 1:
+            # Ids without gaps need not be looked up, which takes long for so many that no cache holds them.
+            return rows + int(self.ids[0])
+        found: NDArray[np.int64] = self.ids[rows]
+        return found
+
 
 class DeviceRows:
     """Codes of `n_bytes` bytes on a device, and their ids."""

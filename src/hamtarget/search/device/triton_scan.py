@@ -149,7 +149,6 @@ class TritonScan:
         group = tiling.lines * tiling.tiles
         n_groups = triton.cdiv(len(span), group * rows_of_line)
         step = min(n_groups, max(1, self.scratch_bytes // (n_bits * group))) * group
-        # What lies behind the last row is read with its tile, and never a hit.
         scratch = torch.empty((step, n_words * _WORDS_OF_SIGNS), dtype=torch.int32, device=device)
         signs = torch.empty((n_queries, n_words * _WORDS_OF_SIGNS), dtype=torch.int32, device=device)
         shifts = torch.empty(n_queries, dtype=torch.int32, device=device)
@@ -167,12 +166,12 @@ class TritonScan:
         factors = (scratch.view(torch.int8), signs.view(torch.int8), shifts, marks)
         for start in range(span.start, span.stop, step * rows_of_line):
             n_rows = min(step * rows_of_line, span.stop - start)
-            n_spread = triton.cdiv(n_rows, rows_of_line) * n_words
+            n_lines = triton.cdiv(n_rows, rows_of_line * tiling.lines) * tiling.lines
             _launch(
                 _spread_rows,
-                triton.cdiv(n_spread, _SPREAD_WORDS),
+                triton.cdiv(n_lines * n_words, _SPREAD_WORDS),
                 (words, scratch),
-                (start, n_rows),
+                (start, n_rows, n_lines),
                 (n_words, is_paired, _SPREAD_WORDS),
                 warps=4,
             )
@@ -351,24 +350,25 @@ def _paired_shift(radius, ones, BITS: tl.constexpr):
     return shift + tl.where(radius > 63, 1 << 30, 0)
 
 
-@triton.jit(do_not_specialize=["first", "n_rows"])
-def _spread_rows(words, signs, first, n_rows, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr):
-    """Write the bits of some rows into the lines of the scratch: those of one row as +1 and -1, or those of two."""
+@triton.jit(do_not_specialize=["first", "n_rows", "n_lines"])
+def _spread_rows(words, signs, first, n_rows, n_lines, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr):
+    """Write the bits of some rows into the lines of the scratch: those of one row as +1 and -1, or those of two.
+
+    Lines that only fill up a tile repeat the last row: anything else could look like a hit to every query.
+    """
     places = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
-    fours = tl.arange(0, 8)
+    lines = places // WORDS
+    is_line = lines < n_lines
+    codes = words + tl.cast(first, tl.int64) * WORDS + places % WORDS
     if PAIRED:
-        rows = places // WORDS * 2
-        is_word = rows < n_rows
-        codes = words + (first + rows).to(tl.int64) * WORDS + places % WORDS
-        lower = _bytes_of_bits(tl.load(codes, mask=is_word, other=0))
-        upper = _bytes_of_bits(~tl.load(codes + WORDS, mask=rows + 1 < n_rows, other=0))
+        lower = tl.load(codes + tl.minimum(2 * lines, n_rows - 1) * WORDS, mask=is_line, other=0)
+        upper = tl.load(codes + tl.minimum(2 * lines + 1, n_rows - 1) * WORDS, mask=is_line, other=0)
         # The lowest bit counts 1; the highest, that of a bit 0 of the upper row, -128.
-        spread = lower | (upper << 7)
+        spread = _bytes_of_bits(lower) | (_bytes_of_bits(~upper) << 7)
     else:
-        is_word = places < n_rows * WORDS
-        values = tl.load(words + tl.cast(first, tl.int64) * WORDS + places, mask=is_word, other=0)
+        values = tl.load(codes + tl.minimum(lines, n_rows - 1) * WORDS, mask=is_line, other=0)
         spread = ~(_bytes_of_bits(values) * 0xFE)
-    tl.store(signs + places[:, None] * 8 + fours[None, :], spread, mask=is_word[:, None])
+    tl.store(signs + places[:, None] * 8 + tl.arange(0, 8)[None, :], spread, mask=is_line[:, None])
 
 
 @triton.jit(do_not_specialize=["n_query_tiles"])
@@ -463,12 +463,14 @@ def _write_tiles(
     """Write the hits of the tiles that are marked."""
     program = tl.program_id(0)
     first = program // n_query_tiles * (TILES * LINES)
+    # The tiles behind the last row hold what was there before.
+    n_tiles = tl.minimum(TILES, tl.cdiv(n_rows - first * (2 if PAIRED else 1), LINES * (2 if PAIRED else 1)))
     if tl.max(tl.load(marks + program * PARTS + tl.arange(0, PARTS)).to(tl.uint32)) > 0:
         for part in range(PARTS):
             marked = tl.load(marks + program * PARTS + part)
             queries = (program % n_query_tiles) * QUERIES + part + PARTS * tl.arange(0, QUERIES // PARTS)
             radius = tl.load(radii + queries, mask=queries < n_queries, other=-1)
-            for tile in range(TILES):
+            for tile in range(n_tiles):
                 if (marked >> tile) & 1:
                     lines = first + tile * LINES + tl.arange(0, LINES)
                     products = _product(signs, asked, lines, queries, BITS, BLOCK_BITS, LINES, QUERIES // PARTS)
