@@ -3,7 +3,7 @@
 Few queries are bound by memory: every code is read once, as it lies. Many are bound by arithmetic, and take four steps:
 
 1. The bits of the queries become +1 and -1 of int8; each query gets a number, its shift.
-2. The bits of some rows are spread to int8, in a scratch of 256 MB.
+2. The bits of some rows are spread to int8, too, in a scratch of 256 MB.
 3. Tiles of rows are multiplied with tiles of queries. A product plus the shift of its query has a certain bit exactly
    where there is a hit, so that the bits of a tile are gathered by "or"; what remains is a mark for each tile.
 4. The tiles that are marked, few of them, are multiplied again, and their hits are written.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ _HEAD = 4096
 # Numbers of 32 bits after which memory is aligned as kernels like it.
 _ALIGNED = 4
 _FEWEST_ROWS = 16
+# A tile has fewer queries than its tiling says, but not fewer than these, where there are so few.
+_FEWEST_QUERIES = 128
 _SPREAD_WORDS = 512
 # Words of signs, four to a word, for each word of bits.
 _WORDS_OF_SIGNS = 8
@@ -74,7 +76,7 @@ COUNTING = Counting(words=1024, warps=1)
 # By the most bits that each is for. Chosen by `python -m research.benchmarks.gpu_scan --tune` on an H200.
 TILINGS = {
     64: Tiling(lines=64, queries=128, bits=64, tiles=32, warps=4, stages=3),
-    256: Tiling(lines=64, queries=128, bits=256, tiles=32, warps=4, stages=3),
+    256: Tiling(lines=64, queries=256, bits=256, tiles=32, warps=4, stages=3),
     4096: Tiling(lines=128, queries=128, bits=128, tiles=16, warps=4, stages=3),
 }
 
@@ -102,10 +104,10 @@ class TritonScan:
         capacity: int,
     ) -> tuple[int, NDArray[np.int64]]:
         """Return how many hits there are in a span, and their keys; see `PortableScan.scan`."""
-        with torch.cuda.device(words.device) if words.is_cuda else nullcontext():
+        with _on(words.device):
             # A call for few rows takes as long as its transfers and launches: there is one copy each way. The radii and
             # queries go to the beginning of an array, with a count of 0; hits follow the count.
-            n_radii, n_words = (-(-size // _ALIGNED) * _ALIGNED for size in (radii.size, queries.size))
+            n_radii, n_words = (triton.cdiv(size, _ALIGNED) * _ALIGNED for size in (radii.size, queries.size))
             block = np.zeros(n_radii + n_words + 2, np.int32)
             block[: radii.size] = radii
             block[n_radii : n_radii + queries.size] = queries.reshape(-1)
@@ -144,8 +146,9 @@ class TritonScan:
         is_paired = n_bits <= _PAIRED_BITS
         rows_of_line = 2 if is_paired else 1
         tiling = TILINGS[min(most for most in TILINGS if n_bits <= most)]
-        n_query_tiles = triton.cdiv(asked.n_queries, tiling.queries)
-        n_queries = n_query_tiles * tiling.queries
+        queries = min(tiling.queries, max(_FEWEST_QUERIES, triton.next_power_of_2(asked.n_queries)))
+        n_query_tiles = triton.cdiv(asked.n_queries, queries)
+        n_queries = n_query_tiles * queries
         group = tiling.lines * tiling.tiles
         n_groups = triton.cdiv(len(span), group * rows_of_line)
         step = min(n_groups, max(1, self.scratch_bytes // (n_bits * group))) * group
@@ -153,26 +156,20 @@ class TritonScan:
         signs = torch.empty((n_queries, n_words * _WORDS_OF_SIGNS), dtype=torch.int32, device=device)
         shifts = torch.empty(n_queries, dtype=torch.int32, device=device)
         marks = torch.empty(step // group * n_query_tiles * _PARTS, dtype=torch.int32, device=device)
-        _launch(
-            _spread_queries,
-            n_queries,
-            (asked.words, asked.radii, signs, shifts),
-            (asked.n_queries,),
-            (n_words, triton.next_power_of_2(n_words), is_paired, _INTERPRETED),
-            warps=1,
-        )
         block_bits = math.gcd(n_bits, tiling.bits)
-        sizes = (n_bits, block_bits, tiling.lines, tiling.queries, tiling.tiles, _PARTS, is_paired)
+        sizes = (n_bits, block_bits, tiling.lines, queries, tiling.tiles, _PARTS, is_paired)
         factors = (scratch.view(torch.int8), signs.view(torch.int8), shifts, marks)
         for start in range(span.start, span.stop, step * rows_of_line):
             n_rows = min(step * rows_of_line, span.stop - start)
             n_lines = triton.cdiv(n_rows, rows_of_line * tiling.lines) * tiling.lines
+            # The queries are spread with the first rows.
+            n_spread = n_queries if start == span.start else 0
             _launch(
-                _spread_rows,
-                triton.cdiv(n_lines * n_words, _SPREAD_WORDS),
-                (words, scratch),
-                (start, n_rows, n_lines),
-                (n_words, is_paired, _SPREAD_WORDS),
+                _spread,
+                n_spread + triton.cdiv(n_lines * n_words, _SPREAD_WORDS),
+                (words, scratch, asked.words, asked.radii, signs, shifts),
+                (n_spread, asked.n_queries, start, n_rows, n_lines),
+                (n_words, triton.next_power_of_2(n_words), is_paired, _SPREAD_WORDS, _INTERPRETED),
                 warps=4,
             )
             n_programs = triton.cdiv(n_rows, group * rows_of_line) * n_query_tiles
@@ -201,6 +198,13 @@ class _Asked(NamedTuple):
     words: Tensor
     radii: Tensor
     n_queries: int
+
+
+def _on(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context in which kernels are launched on a device."""
+    if device.type == "cpu" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
 def _launch(
@@ -305,27 +309,46 @@ def _count_bits(
             _append(numbers, is_hit, keys, capacity, ROWS)
 
 
-@triton.jit(do_not_specialize=["n_queries"])
-def _spread_queries(
+@triton.jit(do_not_specialize=["n_spread", "n_queries", "first", "n_rows", "n_lines"])
+def _spread(
+    words,
+    scratch,
     queries,
     radii,
-    asked,
+    signs,
     shifts,
+    n_spread,
     n_queries,
+    first,
+    n_rows,
+    n_lines,
     WORDS: tl.constexpr,
     PADDED: tl.constexpr,
     PAIRED: tl.constexpr,
+    COUNT: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
+    """Spread some queries, a program for each, and then some rows."""
+    program = tl.program_id(0)
+    if program < n_spread:
+        _spread_query(program, queries, radii, signs, shifts, n_queries, WORDS, PADDED, PAIRED, INTERPRETED)
+    else:
+        _spread_rows(program - n_spread, words, scratch, first, n_rows, n_lines, WORDS, PAIRED, COUNT)
+
+
+@triton.jit
+def _spread_query(
+    query, queries, radii, signs, shifts, n_queries,
+    WORDS: tl.constexpr, PADDED: tl.constexpr, PAIRED: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
     """Write the bits of a query as +1 and -1, and its shift; zeros for those that only fill up a tile."""
-    query = tl.program_id(0)
     is_query = query < n_queries
     columns = tl.arange(0, PADDED)
     words = tl.load(queries + query * WORDS + columns, mask=columns < tl.where(is_query, WORDS, 0), other=0)
     # 1 stays 1, and 0 becomes 255, which is -1.
-    signs = tl.where(is_query, ~(_bytes_of_bits(words) * 0xFE), 0)
+    spread = tl.where(is_query, ~(_bytes_of_bits(words) * 0xFE), 0)
     places = (query * WORDS + columns)[:, None] * 8 + tl.arange(0, 8)[None, :]
-    tl.store(asked + places, signs, mask=places < (query + 1) * WORDS * 8)
+    tl.store(signs + places, spread, mask=places < (query + 1) * WORDS * 8)
     radius = tl.load(radii + query, mask=is_query, other=-1)
     ones = tl.sum(_ones(words, INTERPRETED))
     if PAIRED:
@@ -350,13 +373,15 @@ def _paired_shift(radius, ones, BITS: tl.constexpr):
     return shift + tl.where(radius > 63, 1 << 30, 0)
 
 
-@triton.jit(do_not_specialize=["first", "n_rows", "n_lines"])
-def _spread_rows(words, signs, first, n_rows, n_lines, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr):
+@triton.jit
+def _spread_rows(
+    program, words, scratch, first, n_rows, n_lines, WORDS: tl.constexpr, PAIRED: tl.constexpr, COUNT: tl.constexpr
+):
     """Write the bits of some rows into the lines of the scratch: those of one row as +1 and -1, or those of two.
 
     Lines that only fill up a tile repeat the last row: anything else could look like a hit to every query.
     """
-    places = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
+    places = program * COUNT + tl.arange(0, COUNT)
     lines = places // WORDS
     is_line = lines < n_lines
     codes = words + tl.cast(first, tl.int64) * WORDS + places % WORDS
@@ -368,7 +393,7 @@ def _spread_rows(words, signs, first, n_rows, n_lines, WORDS: tl.constexpr, PAIR
     else:
         values = tl.load(codes + tl.minimum(lines, n_rows - 1) * WORDS, mask=is_line, other=0)
         spread = ~(_bytes_of_bits(values) * 0xFE)
-    tl.store(signs + places[:, None] * 8 + tl.arange(0, 8)[None, :], spread, mask=is_line[:, None])
+    tl.store(scratch + places[:, None] * 8 + tl.arange(0, 8)[None, :], spread, mask=is_line[:, None])
 
 
 @triton.jit(do_not_specialize=["n_query_tiles"])
@@ -465,9 +490,11 @@ def _write_tiles(
     first = program // n_query_tiles * (TILES * LINES)
     # The tiles behind the last row hold what was there before.
     n_tiles = tl.minimum(TILES, tl.cdiv(n_rows - first * (2 if PAIRED else 1), LINES * (2 if PAIRED else 1)))
-    if tl.max(tl.load(marks + program * PARTS + tl.arange(0, PARTS)).to(tl.uint32)) > 0:
-        for part in range(PARTS):
-            marked = tl.load(marks + program * PARTS + part)
+    parts = tl.arange(0, PARTS)
+    marked_parts = tl.load(marks + program * PARTS + parts)
+    for part in range(PARTS):
+        marked = tl.sum(tl.where(parts == part, marked_parts, 0))
+        if marked != 0:
             queries = (program % n_query_tiles) * QUERIES + part + PARTS * tl.arange(0, QUERIES // PARTS)
             radius = tl.load(radii + queries, mask=queries < n_queries, other=-1)
             for tile in range(n_tiles):
