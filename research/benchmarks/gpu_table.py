@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ def tables(results: dict[str, Any]) -> str:
     gpu = results["provenance"]["machine"]["gpu"]
     lines = [
         f"{gpu}; memory {limits['bytes'] / 1e12:.2f} TB/s, torch's product of int8 matrices "
-        f"{limits['multiplications'] / 1e12:.0f} T multiplications/s.",
+        f"{limits['multiplications'] / 1e12:.0f} T multiplications/s, "
+        f"stated by the vendor {(limits['stated_multiplications'] or math.nan) / 1e12:.0f} T.",
         "",
         "| bits | rows | one code, q/s | share of memory | 1,024 codes, q/s | comparisons/s | share of torch's product "
-        "| 10 nearest: one, ms | 10 nearest: 1,024, q/s | plain torch, q/s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| of the vendor's figure | 10 nearest: one, ms | 10 nearest: 1,024, q/s | plain torch, q/s |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for size in results["sizes"]:
         one, many = size["batch_1"], size["batch_1024"]
@@ -29,13 +31,22 @@ def tables(results: dict[str, Any]) -> str:
             f"| {size['n_bits']:,} | {size['rows'] // 10**6}M | {one['queries_per_second']:,.0f} "
             f"| {one['share_of_limit']:.2f} | {many['queries_per_second']:,.0f} "
             f"| {many['comparisons_per_second'] / 1e12:.2f}T | {many['share_of_limit']:.2f} "
-            f"| {1e3 * one['nearest_seconds']:.1f} | {1024 / many['nearest_seconds']:,.0f} "
+            f"| {many.get('share_of_stated', math.nan):.2f} "
+            f"| {1e3 * one['nearest_seconds']:.1f} | {many['nearest_queries_per_second']:,.0f} "
             f"| {size['plain_torch_queries_per_second']:,.0f} |"
         )
-    lines += ["", "| bits | rows | threads of the CPU beside it | batch of 64 codes, q/s |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "| bits | rows | CPU, q/s | its threads | GPU, q/s | plain torch on it, q/s |",
+        "|---|---|---|---|---|---|",
+    ]
+    sizes = {(size["n_bits"], size["rows"]): size for size in results["sizes"]}
     for cpu in results["cpu"]:
-        rows = f"{cpu['rows'] // 10**6}M"
-        lines.append(f"| {cpu['n_bits']:,} | {rows} | {cpu['threads']} | {cpu['queries_per_second']:,.0f} |")
+        size = sizes[cpu["n_bits"], cpu["rows"]]
+        lines.append(
+            f"| {cpu['n_bits']:,} | {cpu['rows'] // 10**6}M | {cpu['queries_per_second']:,.0f} | {cpu['threads']} "
+            f"| {size['batch_1024']['queries_per_second']:,.0f} | {size['plain_torch_queries_per_second']:,.0f} |"
+        )
     return "\n".join(lines)
 
 

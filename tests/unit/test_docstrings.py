@@ -16,15 +16,15 @@ BANNED = ("Nothing", "So", "What", "Whether")
 # First words of functions. A new verb is welcome: add it here.
 VERBS = frozenset(
     """
-    Accept Act Add Advise Allow Answer Append Apply Ask Begin Bring Build Call Cancel Change Check Choose Clear Close
-    Collect Combine Commit Compact Compare Compute Connect Continue Convert Copy Count Create Cut Decode
-    Delete Describe Divide Do Draw Drop Embed Encode End Enter Estimate Explain Export Fill Find Fit Flip
-    Flush Follow Force Forget Free Gather Get Give Group Hash Hold Import Index Insert Join Keep Kill Learn Lend Let
-    List Listen Load Lock Look Make Map Mark Match Measure Merge Move Name Note Open Pack Parse Pick Place Plan Plant
-    Predict Prepare Print Probe Project Put Raise Rank Read Rebuild Recommend Record Refuse Register Release Remember
-    Remove Repeat Replace Report Reset Restore Return Run Sample Save Scale Scan Score Search Send Serve Set Show
-    Sort Split Start Stop Store Submit Take Tell Test Time Train Translate Try Turn Unpack Update Use Vacuum
-    Verify Wait Warn Wrap Write Yield
+    Accept Act Add Advise Allow Answer Append Apply Ask Begin Bring Build Call Cancel Change Check Choose Clear
+    Close Collect Combine Commit Compact Compare Compute Connect Continue Convert Copy Count Create Cut Decode
+    Delete Describe Divide Do Draw Drop Embed Encode End Enter Estimate Explain Export Fill Find Fit Flip Flush
+    Follow Force Forget Free Gather Get Give Group Hash Hold Import Index Insert Join Keep Kill Launch Learn Lend
+    Let List Listen Load Lock Look Make Map Mark Match Measure Merge Move Name Note Open Pack Parse Pick Place Plan
+    Plant Predict Prepare Print Probe Project Put Raise Rank Read Rebuild Recommend Record Refuse Register Release
+    Remember Remove Repeat Replace Report Reset Restore Return Run Sample Save Scale Scan Score Search Send Serve
+    Set Show Sort Split Spread Start Stop Store Submit Take Tell Test Time Train Translate Try Turn Unpack Update
+    Use Vacuum Verify Wait Warn Wrap Write Yield
     """.split()
 )
 PROPERTIES = {"property", "cached_property", "functools.cached_property", "abc.abstractproperty"}

@@ -99,7 +99,7 @@ OUTSIDE = {
     "learn.losses.pair_kernel": {"torch", "triton"},
     "learn.networks": {"numpy", "safetensors", "timm", "torch", "torchvision"},
     "search.device": {"numpy", "torch"},
-    "search.device.triton_scan": {"torch", "triton"},
+    "search.device.triton_scan": {"numpy", "torch", "triton"},
     "serve": {"numpy", "PIL", "fastapi", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn", "uvloop"},
     "store.postgres": {"numpy", "psycopg"},
 }

@@ -29,7 +29,7 @@ LENGTHS = [8, 24, 32, 64, 72, 96, 128, 256, 320, 512, 1024, 4096]
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if INTERPRETED:
         triton_scan = pytest.importorskip("hamtarget.search.device.triton_scan")
-        monkeypatch.setattr("hamtarget.search.device.index.scan_for", triton_scan.TritonScan)
+        monkeypatch.setattr("hamtarget.search.device.index.scan_for", lambda device: triton_scan.TritonScan())
     return str(request.param)
 
 
@@ -78,6 +78,28 @@ def test_hits_and_their_order_are_those_of_a_naive_scan(n_bits: int, n_queries: 
     assert list(index.nearest(queries[0], 3)) == naive(ids, codes, queries[0], n_bits, 3)
 
 
+@pytest.mark.parametrize("n_queries", [2, 70])
+@pytest.mark.parametrize("n_bits", [8, 32, 64, 96])
+def test_equal_and_opposite_codes_are_at_the_ends_of_what_a_radius_reaches(
+    n_bits: int, n_queries: int, device: str
+) -> None:
+    code = np.random.default_rng(n_bits).integers(0, 256, n_bits // 8, dtype=np.uint8)
+    queries = np.tile(code, (n_queries, 1))
+    index = FlatIndex(n_bits, device=device)
+    index.add([3, 4, 5, 6, 7], np.stack((~code, code, ~code, code, ~code)))
+    equal, opposite = [(4, 0, None), (6, 0, None)], [(3, n_bits, None), (5, n_bits, None), (7, n_bits, None)]
+    for radius in (0, n_bits - 1):
+        assert [list(hits) for hits in index.search_batch(queries, radius)] == [equal] * n_queries
+    assert [list(hits) for hits in index.search_batch(~queries, n_bits - 1, limit=2)] == [
+        [(id, 0, None) for id in (3, 5)]
+    ] * n_queries
+    for k in (1, 2, 4, 5):
+        assert [list(hits) for hits in index.nearest_batch(queries, k)] == [[*equal, *opposite][:k]] * n_queries
+    index.delete([4, 6])
+    assert [list(hits) for hits in index.nearest_batch(queries, 3)] == [opposite] * n_queries
+    assert index.search_batch(queries, n_bits - 1).rows.tolist() == []
+
+
 @pytest.mark.parametrize("n_bits", [64, 512])
 def test_hits_that_do_not_fit_and_spans_that_grow_give_the_same(
     n_bits: int, device: str, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +111,7 @@ def test_hits_that_do_not_fit_and_spans_that_grow_give_the_same(
     monkeypatch.setattr(searching, "_CAPACITY", 300)
     monkeypatch.setattr(searching, "_QUERIES_AT_A_TIME", 110)
     monkeypatch.setattr(searching, "_FIRST_CELLS", 64)
-    monkeypatch.setattr(searching, "_FIRST_ROWS", 16)
+    monkeypatch.setattr(searching, "_FEW_FIRST_CELLS", 16)
     assert [list(hits) for hits in index.search_batch(queries, n_bits // 3)] == expected
     assert [list(hits) for hits in index.nearest_batch(queries, 7)] == nearest
     assert list(index.search(queries[0], n_bits // 3)) == expected[0]

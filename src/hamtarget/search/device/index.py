@@ -71,10 +71,10 @@ class DeviceScanner:
             allowed=None if allowed is None else torch.from_numpy(allowed).to(self.rows.device),
             limits=request.limits,
         )
-        offsets, found, distances = search.within(self.rows.upload(request.codes), request.radius, request.limit)
+        offsets, found, distances = search.within(self.rows.words_of(request.codes), request.radius, request.limit)
         return BatchHits(
             offsets,
-            rows.ids[found],
+            rows.ids_of(found),
             distances,
             costs=_costs(len(request.codes), len(rows.ids)) if cost else None,
         )

@@ -25,8 +25,8 @@ class Answer(NamedTuple):
 
 def answer_of(keys: NDArray[np.int64], n_queries: int) -> Answer:
     """Return the answer that ascending keys stand for."""
-    counts = np.bincount(keys >> QUERY_SHIFT, minlength=n_queries)
-    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
+    offsets = np.zeros(n_queries + 1, np.int64)
+    np.cumsum(np.bincount(keys >> QUERY_SHIFT, minlength=n_queries), out=offsets[1:])
     distances = ((keys >> ROW_BITS) & ((1 << DISTANCE_BITS) - 1)).astype(np.uint16)
     return Answer(offsets, keys & MAX_ROWS, distances)
 

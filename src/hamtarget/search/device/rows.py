@@ -35,6 +35,14 @@ class Snapshot(NamedTuple):
     ids: NDArray[np.int64]
     words: Tensor
 
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids of some rows."""
+        if len(rows) and int(self.ids[-1]) - int(self.ids[0]) == len(self.ids) - 1:
+            # Ids without gaps need not be looked up, which takes long for so many that no cache holds them.
+            return rows + int(self.ids[0])
+        found: NDArray[np.int64] = self.ids[rows]
+        return found
+
 
 class DeviceRows:
     """Codes of `n_bytes` bytes on a device, and their ids."""
@@ -143,9 +151,13 @@ class DeviceRows:
         with self._writing:
             self._hold(ids, words)
 
-    def upload(self, codes: Codes) -> Tensor:
-        """Return codes as words on the device."""
-        return self._uploaded(codes)
+    def words_of(self, codes: Codes) -> NDArray[np.int32]:
+        """Return codes as words, filled up with zeros; they may share memory with the codes."""
+        if self.n_bytes % _WORD_BYTES:
+            padded = np.zeros((len(codes), _WORD_BYTES * self.n_words), np.uint8)
+            padded[:, : self.n_bytes] = codes
+            codes = padded
+        return np.ascontiguousarray(codes).view(np.int32)
 
     def _append(self, now: Snapshot, ids: NDArray[np.int64], codes: Codes) -> None:
         first, stop = len(now.ids), len(now.ids) + len(ids)
@@ -168,12 +180,8 @@ class DeviceRows:
         self._snapshot = Snapshot(ids, words)
 
     def _uploaded(self, codes: Codes) -> Tensor:
-        if self.n_bytes % _WORD_BYTES:
-            padded = np.zeros((len(codes), _WORD_BYTES * self.n_words), np.uint8)
-            padded[:, : self.n_bytes] = codes
-            codes = padded
         # A copy: torch would otherwise share memory with the caller's codes where the device is the CPU.
-        return torch.tensor(np.ascontiguousarray(codes).view(np.int32), device=self.device)
+        return torch.tensor(self.words_of(codes), device=self.device)
 
     def _to_device(self, numbers: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
