@@ -4,10 +4,10 @@
     python -m research.paper.long_table
 
 The first form trains what is missing, the second only scores what is there. `chosen` in the results is each method with
-its additions, with or without the pull: whichever was better on rows kept aside, after as many epochs where that was
-tried (`--long-trials`), else in the short trials. Parts, in order of importance:
+the setting that trials of as many epochs settled (`--settled`). Parts, in order of importance:
 
-- `additions`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.image_additions`.
+- `settled`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.long_settings`.
+- `additions`: the same four with the best settings of the shorter trials, `research.trials.image_additions`.
 - `pairs`: HDT with pairs alone, with several radii, and with all but pairs: what is the pair loss worth.
 - `curve`: HDT, DBR and OrthoHash with 6, 12 and 60 epochs, 32 bits: who learns faster, and is 24 enough.
 - `paper`: the paper's own loss, each length with the best setting of `research.trials.paper_loss` (`--paper`).
@@ -18,7 +18,6 @@ tried (`--long-trials`), else in the short trials. Parts, in order of importance
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ CURVE = ("HDT", "DBR", "OrthoHash")
 CURVE_EPOCHS = (6.0, 12.0, 60.0)
 CURVE_BITS = 32
 LARGE_SIZE = 224
-PARTS = ("additions", "pairs", "curve", "paper", "sizes", "own")
+PARTS = ("settled", "additions", "pairs", "curve", "paper", "sizes", "own")
 # Seconds that a training may take beyond what its images should: a graph is captured, and codes are made.
 _AROUND = 5.0
 
@@ -65,17 +64,29 @@ class Training:
         return all(is_kept(run, folder) for run in self.runs)
 
 
-def trainings(part: str, settings: Settings, paper: Settings | None = None) -> list[Training]:
+def trainings(
+    part: str, settings: Settings, *, settled: Settings | None = None, paper: Settings | None = None
+) -> list[Training]:
     """Return the trainings of a part, the first seed first.
 
     Args:
         part: one of `PARTS`.
         settings: winners of research.trials.image_additions.
+        settled: winners of research.trials.long_settings; without them, part `settled` has no trainings.
         paper: winners of research.trials.paper_loss; without them, part `paper` has no trainings.
 
     Raises:
         InputError: there is no such part.
     """
+    if part == "settled":
+        known = settled or {}
+        return [
+            _settled(_added(method, n_bits, seed, settings), known[method, n_bits])
+            for seed in range(SEEDS)
+            for n_bits in LENGTHS
+            for method in ADDED
+            if (method, n_bits) in known
+        ]
     if part == "additions":
         return [
             _added(method, n_bits, seed, settings) for seed in range(SEEDS) for n_bits in LENGTHS for method in ADDED
@@ -87,8 +98,8 @@ def trainings(part: str, settings: Settings, paper: Settings | None = None) -> l
     if part == "pairs":
         return [training for n_bits in LENGTHS for training in _ablation(n_bits, settings)]
     if part == "paper":
-        known = {n_bits: setting for (_, n_bits), setting in (paper or {}).items()}
-        return [_single(_run("HDT", n_bits, 0, known[n_bits], "paper")) for n_bits in LENGTHS if n_bits in known]
+        won = {n_bits: setting for (_, n_bits), setting in (paper or {}).items()}
+        return [_single(_run("HDT", n_bits, 0, won[n_bits], "paper")) for n_bits in LENGTHS if n_bits in won]
     if part == "own":
         return [
             _single(_run(method, n_bits, seed, _own(method, n_bits)))
@@ -121,6 +132,14 @@ def _added(
         run = _run(method, n_bits, seed, replace(setting, pull=pull), variant)
         runs.append(replace(run, epochs=epochs, size=size))
     return Training(tuple(runs))
+
+
+def _settled(added: Training, setting: Setting) -> Training:
+    """Return a method with a settled setting; the run of another part, where that has the same setting."""
+    for run in added.runs:
+        if run.setting == setting:
+            return _single(run)
+    return _single(replace(added.runs[0], setting=setting, variant="settled"))
 
 
 def _own(method: str, n_bits: int) -> Setting:
@@ -177,25 +196,24 @@ def do_missing(wanted: Iterable[Training], bench_of: Callable[[int], ImageBench]
     return 0
 
 
-def write_table(folder: Path, out: Path, trials: Sequence[Path] = ()) -> dict[str, Any]:
+def write_table(folder: Path, out: Path, settled: Settings | None = None) -> dict[str, Any]:
     """Score every run in `folder`, and write and return the records and a summary over seeds.
 
     Args:
         folder: folder of the runs.
         out: JSON file for the results.
-        trials: files of research.trials.image_additions, long trials last; they say whether a method is pulled.
+        settled: winners of research.trials.long_settings, of which `chosen` in the results is made.
     """
     records = []
     for facts, codes in kept_runs(folder):
         records.append({**facts, "scores": scores(codes)})
         _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
-    over_seeds = summary(records)
     by_epochs = curve(records)
     written = {
         "provenance": provenance(seed=0),
-        "chosen": chosen(over_seeds, trials),
+        "chosen": chosen(records, settled or {}),
         "curve": by_epochs,
-        "summary": over_seeds,
+        "summary": summary(records),
         "records": records,
     }
     write_json(out, written)
@@ -224,30 +242,19 @@ def _epochs(run: Mapping[str, Any]) -> str:
     return f"{run['epochs']:g}epochs"
 
 
-def chosen(over_seeds: Summary, trials: Sequence[Path]) -> Summary:
-    """Return the cells of each method with its additions: pulled, if the last trials of it found that better."""
-    pulls: dict[tuple[str, int], float] = {}
-    is_pulled: dict[tuple[str, int], bool] = {}
-    for path in trials:
-        # Codes were made with the weight that won first.
-        pulls = {cell: setting.pull for cell, setting in read_settings([path]).items()} | pulls
-        for cell, best in _best_by_pull(path).items():
-            is_pulled[cell] = best[pulls[cell]] > best[0.0]
+def chosen(records: Iterable[Mapping[str, Any]], settled: Settings) -> Summary:
+    """Return the cells of each method with its settled setting, whichever part has trained it."""
+    by_seed: dict[tuple[str, int], dict[int, Mapping[str, Any]]] = {}
+    for record in records:
+        run = record["run"]
+        cell = run["method"], run["n_bits"]
+        ordinary = (run["task"], run["epochs"], run["size"]) == ("whole", EPOCHS, SIZE)
+        if ordinary and cell in settled and Setting(**run["setting"]) == settled[cell]:
+            by_seed.setdefault(cell, {})[run["seed"]] = record["scores"]
     found: Summary = {}
-    for (method, n_bits), pulled in sorted(is_pulled.items()):
-        figures = over_seeds.get(f"{method}-{'added' if pulled else 'unpulled'}", {}).get(str(n_bits))
-        if figures is not None:
-            found.setdefault(method, {})[str(n_bits)] = {**figures, "pull": pulls[method, n_bits] if pulled else 0.0}
-    return found
-
-
-def _best_by_pull(path: Path) -> dict[tuple[str, int], dict[float, float]]:
-    """Return the best MAP of each method and length by the weight of the pull."""
-    found: dict[tuple[str, int], dict[float, float]] = {}
-    for trial in json.loads(path.read_text(encoding="utf-8"))["trials"]:
-        best = found.setdefault((trial["method"], trial["n_bits"]), {})
-        pull = trial["setting"]["pull"]
-        best[pull] = max(trial["map"], best.get(pull, 0.0))
+    for (method, n_bits), scored in sorted(by_seed.items()):
+        pull = settled[method, n_bits].pull
+        found.setdefault(method, {})[str(n_bits)] = {**_over_seeds(list(scored.values())), "pull": pull}
     return found
 
 
@@ -258,17 +265,21 @@ def summary(records: Iterable[Mapping[str, Any]]) -> Summary:
         by_cell.setdefault((label(dict(record)), record["run"]["n_bits"]), []).append(record["scores"])
     found: Summary = {}
     for (name, n_bits), cells in sorted(by_cell.items()):
-        maps = [cell["database"]["map"] for cell in cells]
-        found.setdefault(name, {})[str(n_bits)] = {
-            "seeds": len(cells),
-            "map": mean(maps),
-            "deviation": stdev(maps) if len(maps) > 1 else 0.0,
-            "map_never_trained": mean(cell["never_trained"]["map"] for cell in cells),
-            "precision": mean(cell["database"]["precision"] for cell in cells),
-            "recall": mean(cell["database"]["recall"] for cell in cells),
-            "independent_bits": mean(cell["database"]["independent_bits"] for cell in cells),
-        }
+        found.setdefault(name, {})[str(n_bits)] = _over_seeds(cells)
     return found
+
+
+def _over_seeds(cells: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    maps = [cell["database"]["map"] for cell in cells]
+    return {
+        "seeds": len(cells),
+        "map": mean(maps),
+        "deviation": stdev(maps) if len(maps) > 1 else 0.0,
+        "map_never_trained": mean(cell["never_trained"]["map"] for cell in cells),
+        "precision": mean(cell["database"]["precision"] for cell in cells),
+        "recall": mean(cell["database"]["recall"] for cell in cells),
+        "independent_bits": mean(cell["database"]["independent_bits"] for cell in cells),
+    }
 
 
 def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -294,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of images; without it, only what is there is scored")
     parser.add_argument("--weights", type=Path, help="resnet50_caffe_int8.npz")
     parser.add_argument("--settings", type=Path, nargs="*", default=[], help="files of research.trials.image_additions")
-    parser.add_argument("--long-trials", type=Path, nargs="*", default=[], help="the same, of winners trained longer")
+    parser.add_argument("--settled", type=Path, nargs="*", default=[], help="files of research.trials.long_settings")
     parser.add_argument("--paper", type=Path, nargs="*", default=[], help="files of research.trials.paper_loss")
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS, help="only these")
     parser.add_argument("--methods", nargs="*", default=list(NAMES), choices=NAMES, help="only these")
@@ -306,8 +317,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("research/results/table1/long.json"), help="results")
     given = parser.parse_args(arguments)
     try:
+        settled = read_settings(given.settled)
         if given.data is None:
-            sys.stdout.write(text(write_table(given.runs, given.out, given.settings + given.long_trials)["summary"]))
+            sys.stdout.write(text(write_table(given.runs, given.out, settled)["summary"]))
             return 0
         until = time.monotonic() + 60 * given.minutes
         first, _, of = given.share.partition("/")
@@ -315,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = [
             training
             for part in given.parts
-            for training in trainings(part, settings, paper)
+            for training in trainings(part, settings, settled=settled, paper=paper)
             if training.runs[0].method in given.methods and training.runs[0].seed < given.seeds
         ]
         benches = cache(lambda size: open_bench(given.data, given.weights, size=size, workers=given.workers))

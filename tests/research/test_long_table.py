@@ -23,7 +23,7 @@ from research.paper.image_scores import independent_bits
 from research.paper.image_tasks import TASKS, LabelledImages, held_out_task
 from research.paper.long_curve import draw_curve
 from research.threads import one_thread
-from research.trials import image_additions, image_trials, paper_loss
+from research.trials import image_additions, image_trials, long_settings, paper_loss
 
 SETTINGS = {
     (method, n_bits): Setting(pull=0.5, loss={"proxy_weight": 12.0} if method == "HDT" else {})
@@ -67,7 +67,7 @@ def test_every_part_trains_each_cell_once():
         for training in long_table.trainings("own", SETTINGS)
     }
     assert len(cells) == len(NAMES) * len(LENGTHS) * long_table.SEEDS
-    with pytest.raises(InputError, match="expected one of additions"):
+    with pytest.raises(InputError, match="expected one of settled, additions"):
         long_table.trainings("other", SETTINGS)
 
 
@@ -152,7 +152,7 @@ def test_the_command_trains_only_what_is_asked_for(bench, tmp_path, monkeypatch)
 def test_the_papers_loss_is_trained_with_the_settings_that_won():
     assert long_table.trainings("paper", SETTINGS) == []
     paper = {("HDT", 32): PAPER_SETTING}
-    ((run,),) = (training.runs for training in long_table.trainings("paper", SETTINGS, paper))
+    ((run,),) = (training.runs for training in long_table.trainings("paper", SETTINGS, paper=paper))
     assert (run.name, run.setting, run.epochs) == ("HDT-paper-32-whole-seed0", PAPER_SETTING, long_table.EPOCHS)
 
 
@@ -243,23 +243,81 @@ def test_independent_bits_are_counted_by_the_correlations_of_all_pairs(n_bits):
     assert independent_bits(codes) == pytest.approx(n_bits**2 / total)
 
 
-def test_a_method_is_pulled_where_the_longest_trials_found_that_better(tmp_path):
-    def trial(n_bits, pull, found):
-        return {"method": "DBR", "n_bits": n_bits, "setting": {"pull": pull}, "map": found}
+def test_a_settled_setting_is_trained_unless_another_part_has_trained_it():
+    added = SETTINGS["DBR", 16]
+    settled = {
+        ("DBR", 16): added,
+        ("DBR", 32): replace(SETTINGS["DBR", 32], pull=0.0),
+        ("DBR", 64): replace(SETTINGS["DBR", 64], backbone_rate=0.001, pull=0.25),
+    }
+    runs = [run for each in long_table.trainings("settled", SETTINGS, settled=settled) for run in each.runs]
+    assert [(run.n_bits, run.seed, run.variant) for run in runs] == [
+        (n_bits, seed, variant)
+        for seed in range(long_table.SEEDS)
+        for n_bits, variant in ((16, "added"), (32, "unpulled"), (64, "settled"))
+    ]
+    assert all(run.setting == settled[run.method, run.n_bits] for run in runs)
+    assert long_table.trainings("settled", SETTINGS) == []
 
-    short = [trial(16, 0.0, 0.5), trial(16, 1.0, 0.6), trial(32, 0.0, 0.5), trial(32, 1.0, 0.6), trial(32, 2.0, 0.55)]
-    longer = [trial(32, 0.0, 0.8), trial(32, 1.0, 0.7), trial(32, 2.0, 0.9)]
-    paths = [tmp_path / "short.json", tmp_path / "long.json"]
-    for path, trials in zip(paths, (short, longer), strict=True):
-        path.write_text(json.dumps({"trials": trials, "winners": image_additions.winners(trials)}))
-    summary = {
-        "DBR-added": {"16": {"map": 0.1}, "32": {"map": 0.2}},
-        "DBR-unpulled": {"16": {"map": 0.3}, "32": {"map": 0.4}},
-    }
-    # A weight that only the long trials prefer was not encoded: it does not count.
-    assert long_table.chosen(summary, paths) == {
-        "DBR": {"16": {"map": 0.1, "pull": 1.0}, "32": {"map": 0.4, "pull": 0.0}}
-    }
+
+def test_the_chosen_cells_are_those_of_the_settled_settings():
+    def record(variant, seed, found, setting, **other):
+        run = asdict(replace(small_run("DBR"), variant=variant, seed=seed, setting=setting, epochs=24.0, size=160))
+        figures = {"map": found, "precision": 0.5, "recall": 0.5, "independent_bits": 9.0}
+        return {"run": {**run, **other}, "scores": {"database": figures, "never_trained": figures}}
+
+    best, other = Setting(pull=0.25), Setting(pull=0.5)
+    records = [
+        record("settled", 0, 0.5, best),
+        record("added", 1, 0.7, best),
+        record("added", 0, 0.9, other),
+        record("added-6epochs", 0, 0.9, best, epochs=6.0),
+        record("added-224px", 0, 0.9, best, size=224),
+    ]
+    ((cell,),) = (cells.values() for cells in long_table.chosen(records, {("DBR", 16): best}).values())
+    assert (cell["seeds"], cell["pull"]) == (2, 0.25)
+    assert cell["map"] == pytest.approx(0.6)
+    assert long_table.chosen(records, {("CSQ", 16): best}) == {}
+
+
+def test_rates_are_halved_as_long_as_that_helps():
+    start = Setting(backbone_rate=0.04)
+
+    def tried(figures):
+        def attempt(setting):
+            return [{"map": figures[setting.backbone_rate] - 0.1}, {"map": figures[setting.backbone_rate]}]
+
+        return len(long_settings.settle(start, attempt)) // 2
+
+    assert tried({0.04: 0.5, 0.02: 0.4}) == 2
+    assert tried({0.04: 0.5, 0.02: 0.6, 0.01: 0.7}) == 3
+    assert tried({0.04: 0.5, 0.02: 0.6, 0.01: 0.5}) == 3
+
+
+def test_long_trials_are_not_done_twice(bench, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(long_settings, "open_bench", lambda *_, **__: bench)
+    monkeypatch.setattr(long_settings, "EPOCHS", 0.3)
+    added = {"winners": [{"method": "DBR", "n_bits": bits, "setting": asdict(Setting())} for bits in (16, 32)]}
+    (tmp_path / "added.json").write_text(json.dumps(added))
+    out = tmp_path / "settled.json"
+    files = ["--settings", str(tmp_path / "added.json"), "--out", str(out)]
+    monkeypatch.setattr(
+        sys, "argv", ["x", "--data", "a", "--weights", "b", *files, "--methods", "DBR", "--bits", "16", "32"]
+    )
+    long_settings.main()
+    first = json.loads(out.read_text())
+    assert {(trial["method"], trial["n_bits"]) for trial in first["trials"]} == {("DBR", 16), ("DBR", 32)}
+    assert len(first["trials"]) % len(image_additions.PULLS) == 0
+    assert first["winners"] == image_additions.winners(first["trials"])
+    monkeypatch.setattr(long_settings, "try_setting", None)
+    long_settings.main()
+    assert json.loads(out.read_text())["trials"] == first["trials"]
+    # What is known of other settings, lengths or trainings does not count.
+    (run,) = {Run("DBR", 16, "held_out", Setting(), 0.3, 160)}
+    assert long_settings.known_records(first["trials"], run) == first["trials"][: len(image_additions.PULLS)]
+    for other in (replace(run, n_bits=64), replace(run, epochs=1.0), replace(run, setting=Setting(batch_size=8))):
+        assert long_settings.known_records(first["trials"], other) == []
+    assert "all trials are done" in capsys.readouterr().out
 
 
 def test_additions_are_tried_alike_for_every_method(bench):
