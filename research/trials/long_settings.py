@@ -86,14 +86,14 @@ def main() -> None:
     until = time.monotonic() + 60 * given.minutes
     bench = open_bench(given.data, given.weights, size=SIZE, workers=given.workers)
     starts: Mapping[tuple[str, int], Setting] = read_settings(given.settings)
-    known = [record for path in [*given.known, given.out] if path.exists() for record in _trials(path)]
+    known = [_trials(path) for path in (given.out, *given.known) if path.exists()]
     records: list[Record] = []
     longest = 0.0
 
     def attempt(method: str, n_bits: int, setting: Setting) -> list[Record]:
         nonlocal longest
         run = Run(method, n_bits, "held_out", setting, EPOCHS, SIZE)
-        found = known_records(known, run)
+        found = next(filter(None, (known_records(trials, run) for trials in known)), [])
         started = time.monotonic()
         if not found:
             if started + longest > until:

@@ -309,6 +309,9 @@ def test_long_trials_are_not_done_twice(bench, tmp_path, monkeypatch, capsys):
     assert {(trial["method"], trial["n_bits"]) for trial in first["trials"]} == {("DBR", 16), ("DBR", 32)}
     assert len(first["trials"]) % len(image_additions.PULLS) == 0
     assert first["winners"] == image_additions.winners(first["trials"])
+    # Nor if two files hold a training.
+    (tmp_path / "known.json").write_text(out.read_text())
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--known", str(tmp_path / "known.json")])
     monkeypatch.setattr(long_settings, "try_setting", None)
     long_settings.main()
     assert json.loads(out.read_text())["trials"] == first["trials"]
