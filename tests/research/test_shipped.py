@@ -4,8 +4,8 @@ import pytest
 
 from hamtarget.datasets import VectorSet, exact_neighbors
 from hamtarget.errors import InputError
+from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
-from hamtarget.learn.shipped_files import shipped_folder
 from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     # Learns on the features of a sentence model, and joins both.
-    "learn.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
+    "learn.fitting.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
     "store": GROUND | {"datasets", "encoders", "search"},
     "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "folders": GROUND | {"copies", "datasets", "encoders", "store"},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
     from hamtarget.evaluation.metrics import Relevance
     from hamtarget.evaluation.report import Evaluation
-    from hamtarget.learn.pictures import EncodedPictures
+    from hamtarget.learn.fitting.pictures import EncodedPictures
     from hamtarget.progress import Progress
 
 _ENCODED_ROWS = 4096

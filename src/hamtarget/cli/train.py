@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder
-    from hamtarget.learn.checkpoint import TrainingProgress
     from hamtarget.learn.networks.builder import Network
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
 # Side of the images that a small network learns from.
@@ -237,14 +237,14 @@ def train(
     )
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
-    from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.fitting.objectives import loss_by_word
+    from hamtarget.learn.fitting.pictures import loss_word_for, training_for
+    from hamtarget.learn.fitting.vector_defaults import vector_training
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.networks.choosing import chosen_backbone
     from hamtarget.learn.networks.frozen import picture_shape
-    from hamtarget.learn.objectives import loss_by_word
-    from hamtarget.learn.pictures import loss_word_for, training_for
-    from hamtarget.learn.similarity import as_similarity
-    from hamtarget.learn.vector_defaults import vector_training
+    from hamtarget.learn.similarity.as_similarity import as_similarity
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
     inputs: NDArray[Any] | ImageSet
     network: Network
@@ -481,7 +481,7 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
 @contextmanager
 def _warnings_as_notes() -> Iterator[list[str]]:
     """Show warnings as notes on the standard error, after the work; yield a list that gets those of skipped images."""
-    from hamtarget.learn.pictures import SkippedImageWarning
+    from hamtarget.learn.fitting.pictures import SkippedImageWarning
 
     skipped: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

@@ -76,7 +76,7 @@ def _model(place: str) -> _Checked:
         return _Checked()
     if export.exists():
         OnnxEncoder(export)
-    from hamtarget.learn.weights import read_tensors
+    from hamtarget.learn.files.weights import read_tensors
 
     read_tensors(weights, kind="model")
     return _Checked()

@@ -18,7 +18,7 @@ from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
-from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.training.checkpoint import TrainingProgress
 from hamtarget.search import planning
 from hamtarget.store import Store
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hamtarget.errors import InputError, SimilarityError
-from hamtarget.learn.similarity import Similarity, check_enough
+from hamtarget.learn.similarity.relation import Similarity, check_enough
 
 # Batches drawn together: on a GPU, drawing one takes the host longer than training on it takes the device.
 _BATCHES_AT_ONCE = 16

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hamtarget.errors import InputError
-from hamtarget.learn.checkpoint import TrainingProgress, TrainingState
-from hamtarget.learn.collapse import CollapseWatch
 from hamtarget.learn.losses.base import BatchLoss, LossTerms
 from hamtarget.learn.losses.distributed import world
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.sampling import GroupBatchSampler
-from hamtarget.learn.similarity import Similarity
-from hamtarget.learn.training_log import TrainingLog
+from hamtarget.learn.similarity.relation import Similarity
+from hamtarget.learn.training.checkpoint import TrainingProgress, TrainingState
+from hamtarget.learn.training.collapse import CollapseWatch
+from hamtarget.learn.training.options import TrainingOptions
+from hamtarget.learn.training.sampling import GroupBatchSampler
+from hamtarget.learn.training.training_log import TrainingLog
 
 Inputs = Tensor | Dataset[Tensor]
 

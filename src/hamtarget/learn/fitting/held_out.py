@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.losses.base import BatchLoss
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.sampling import GroupBatchSampler
-from hamtarget.learn.similarity import Similarity
+from hamtarget.learn.similarity.relation import Similarity
+from hamtarget.learn.training.options import TrainingOptions
+from hamtarget.learn.training.sampling import GroupBatchSampler
 
 # One measurement is the mean over so many batches.
 _BATCHES = 8

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.learn.weights import read_tensors, write_tensors
+from hamtarget.learn.files.weights import read_tensors, write_tensors
 
 
 @dataclass

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget.errors import TrainingError
-from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.training.checkpoint import TrainingProgress
 
 
 class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):

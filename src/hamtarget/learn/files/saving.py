@@ -21,7 +21,9 @@ from hamtarget._files import write_atomically
 from hamtarget._metric import check_metric
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import CorruptFileError, HamtargetError, InputError, UnsupportedFileError
-from hamtarget.learn.fitted import FittedEncoder
+from hamtarget.learn.files.weights import TensorFile, read_tensors, write_tensors
+from hamtarget.learn.fitting.fitted import FittedEncoder
+from hamtarget.learn.fitting.objectives import ClassCodes
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
@@ -38,9 +40,7 @@ from hamtarget.learn.networks.frozen import (
     weights_digest,
 )
 from hamtarget.learn.networks.head import HashModel
-from hamtarget.learn.objectives import ClassCodes
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.weights import TensorFile, read_tensors, write_tensors
+from hamtarget.learn.training.options import TrainingOptions
 
 WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"

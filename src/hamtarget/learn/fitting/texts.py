@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hamtarget.datasets.content_cache import ContentCache, digest_of
 from hamtarget.encoders.sentence.text_encoder import TextEncoder
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.encoder import HashEncoder
-from hamtarget.learn.pictures import one_thread
+from hamtarget.learn.fitting.pictures import one_thread
+from hamtarget.learn.training.checkpoint import TrainingProgress
 from hamtarget.progress import Progress
 
 # Texts between two reports; what is computed is kept as often.

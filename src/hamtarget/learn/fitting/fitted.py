@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from hamtarget._metric import MetricName
-from hamtarget.learn.inputs import Range, as_tensor, in_shape, range_of, warn_of_other_range
+from hamtarget.learn.fitting.inputs import Range, as_tensor, in_shape, range_of, warn_of_other_range
+from hamtarget.learn.fitting.objectives import ClassCodes
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.builder import NetworkOptions
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashModel
-from hamtarget.learn.objectives import ClassCodes
-from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.training.options import TrainingOptions
 
 # Inputs sent through the network at a time, and the numbers that they may have together: a network of pictures needs
 # many times as much memory.

@@ -20,7 +20,7 @@ from hamtarget._reading import parse_json, reason_of
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 
 # Formats that can be read, by kind of file; the last one is written. The container has always been the same. Format 2
-# of a model describes the encoder by its loss, network and training; see hamtarget.learn.saving.
+# of a model describes the encoder by its loss, network and training; see hamtarget.learn.files.saving.
 FORMATS = {"model": (1, 2), "checkpoint": (1,)}
 
 

@@ -15,7 +15,7 @@ from hamtarget._files import write_atomically
 from hamtarget._metric import MetricName
 from hamtarget.encoders.onnx_file import sealed
 from hamtarget.errors import InputError, MissingExtraError
-from hamtarget.learn.compact_onnx import with_int8_weights
+from hamtarget.learn.files.compact_onnx import with_int8_weights
 
 # Runtimes of 2021 and later read it, and it has every operation that the built-in networks need.
 _OPSET = 17

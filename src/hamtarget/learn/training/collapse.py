@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.codes import distances
 from hamtarget.errors import CrowdedCodesWarning, TrainingError
 from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.similarity import Similarity
+from hamtarget.learn.similarity.relation import Similarity
 
 # Codes have collapsed if more than this share of the dissimilar pairs of a batch lies within the radius. Codes that
 # learn well have a few percent from the first steps on, collapsed ones 30 to 100 percent.

@@ -15,7 +15,8 @@ from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
-from hamtarget.learn.similarity import Labels, MultiLabels, Similarity
+from hamtarget.learn.similarity.labels import Labels, MultiLabels
+from hamtarget.learn.similarity.relation import Similarity
 
 LossWord = Literal["auto", "radius", "probing", "classes"]
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from hamtarget._metric import MetricName, check_metric
 from hamtarget.codes import from_logits
 from hamtarget.errors import InputError, ShapeError, SimilarityError
-from hamtarget.learn.checkpoint import TrainingProgress, check_checkpoint
-from hamtarget.learn.collapse import warn_if_crowded
-from hamtarget.learn.fitted import FittedEncoder
-from hamtarget.learn.held_out import HeldOutLoss, places, split
-from hamtarget.learn.inputs import as_tensor, channels_first, range_of, with_channel
+from hamtarget.learn.fitting.fitted import FittedEncoder
+from hamtarget.learn.fitting.held_out import HeldOutLoss, places, split
+from hamtarget.learn.fitting.inputs import as_tensor, channels_first, range_of, with_channel
+from hamtarget.learn.fitting.objectives import ClassCodes, Loss, chosen_loss, trainable_loss
+from hamtarget.learn.fitting.vector_defaults import vector_markers, vector_network, vector_training
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.label_loss import LabelLoss
@@ -27,18 +27,16 @@ from hamtarget.learn.networks.builder import Network, NetworkOptions, build_mode
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.networks.standardize import Standardize
-from hamtarget.learn.objectives import ClassCodes, Loss, chosen_loss, trainable_loss
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.similarity import (
-    Labels,
-    Neighbors,
-    Similarity,
-    WithFeatures,
-    as_similarity,
-    nearest_neighbors,
-)
-from hamtarget.learn.trainer import checkpoint_settings, train
-from hamtarget.learn.vector_defaults import vector_markers, vector_network, vector_training
+from hamtarget.learn.similarity.as_similarity import as_similarity
+from hamtarget.learn.similarity.labels import Labels
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from hamtarget.learn.similarity.pairs import Neighbors
+from hamtarget.learn.similarity.relation import Similarity
+from hamtarget.learn.similarity.with_features import WithFeatures
+from hamtarget.learn.training.checkpoint import TrainingProgress, check_checkpoint
+from hamtarget.learn.training.collapse import warn_if_crowded
+from hamtarget.learn.training.options import TrainingOptions
+from hamtarget.learn.training.trainer import checkpoint_settings, train
 from hamtarget.progress import Progress
 
 # Without labels, so many nearest neighbours are similar (paper 3.2).

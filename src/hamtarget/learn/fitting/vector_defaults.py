@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hamtarget._metric import MetricName
 from hamtarget.learn.networks.builder import NetworkOptions
-from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.training.options import TrainingOptions
 
 # From fewer vectors, large batches would hold the same ones again and again.
 _ROWS_FOR_LARGE_BATCHES = 10_000

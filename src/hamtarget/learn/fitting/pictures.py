@@ -19,19 +19,23 @@ from torch import Tensor, nn
 from hamtarget.codes import Codes, from_logits
 from hamtarget.datasets.image_sets import ImageSet
 from hamtarget.errors import FileError
-from hamtarget.learn.checkpoint import TrainingProgress
-from hamtarget.learn.features import PictureFeatures, picture_features
-from hamtarget.learn.fitted import FittedEncoder
-from hamtarget.learn.fitting import NEIGHBORS, fit_encoder, torch_device
-from hamtarget.learn.held_out import places
+from hamtarget.learn.fitting.arrays import NEIGHBORS, fit_encoder, torch_device
+from hamtarget.learn.fitting.features import PictureFeatures, picture_features
+from hamtarget.learn.fitting.fitted import FittedEncoder
+from hamtarget.learn.fitting.held_out import places
+from hamtarget.learn.fitting.objectives import Loss, chosen_loss
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.builder import Network, NetworkOptions
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.frozen import FeatureLayers, FrozenBackbone, is_frozen, picture_shape
 from hamtarget.learn.networks.head import HashModel
-from hamtarget.learn.objectives import Loss, chosen_loss
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.similarity import Labels, Neighbors, Similarity, as_similarity, nearest_neighbors
+from hamtarget.learn.similarity.as_similarity import as_similarity
+from hamtarget.learn.similarity.labels import Labels
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from hamtarget.learn.similarity.pairs import Neighbors
+from hamtarget.learn.similarity.relation import Similarity
+from hamtarget.learn.training.checkpoint import TrainingProgress
+from hamtarget.learn.training.options import TrainingOptions
 from hamtarget.progress import Progress
 
 # Side of the pictures that a built-in network learns from.
