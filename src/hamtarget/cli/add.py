@@ -102,7 +102,7 @@ def add(
     read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or a
     line that cannot be read is named and left out; the exit code is then 1.
     """
-    from hamtarget.encoders.simhash import SimHash64
+    from hamtarget.encoders.texts.simhash import SimHash64
 
     with ExitStack() as stack:
         opened = open_existing(store)
@@ -282,7 +282,7 @@ def _takes_texts(
     Raises:
         InputError: it does not, and an option for texts is given.
     """
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if takes_texts(encoder):
         return True

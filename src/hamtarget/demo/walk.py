@@ -12,8 +12,8 @@ import numpy as np
 
 from hamtarget.datasets.sample import Sample
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
-from hamtarget.encoders.text_inputs import takes_texts
+from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Progress
 from hamtarget.store import Store

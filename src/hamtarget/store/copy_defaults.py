@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hamtarget.encoders.simhash import SimHash64
+from hamtarget.encoders.texts.simhash import SimHash64
 
 if TYPE_CHECKING:
     from hamtarget.store.store import Store

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.text_inputs import check_texts, takes_texts
+from hamtarget.encoders.texts.text_inputs import check_texts, takes_texts
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.kept_vectors import kept_rows

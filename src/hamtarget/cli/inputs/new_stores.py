@@ -133,7 +133,7 @@ def check_same(store: Store, wanted: WantedStore) -> None:
 def _same_codes(left: Encoder, right: Encoder) -> bool:
     import numpy as np
 
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if (left.n_bits, left.input_shape) != (right.n_bits, right.input_shape):
         return False

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes, check_finite, unpack
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.text_inputs import takes_texts
+from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
 from hamtarget.items import Id, Item, Payload
 from hamtarget.search import BatchHits

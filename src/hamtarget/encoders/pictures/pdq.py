@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._picture_form import PictureForm
-from hamtarget.encoders.picture_hash import PictureHash
+from hamtarget.encoders.pictures.picture_hash import PictureHash
 
 # Sides of the reduced picture, and of the part of its frequencies that are kept: 1 to 16, without the mean.
 _SIDE, _KEPT_SIDE = 64, 16

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._metric import MetricName
-from hamtarget.encoders.linear import LinearEncoder, blocks, check_count, project
+from hamtarget.encoders.vectors.linear import LinearEncoder, blocks, check_count, project
 from hamtarget.errors import InputError
 
 

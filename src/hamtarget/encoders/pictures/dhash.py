@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm
-from hamtarget.encoders.picture_hash import PictureHash
+from hamtarget.encoders.pictures.picture_hash import PictureHash
 
 
 class DHash(PictureHash):

@@ -28,7 +28,7 @@ from hamtarget._files import write_atomically
 from hamtarget.codes import Codes, from_logits
 from hamtarget.encoders.embedding import unit_rows
 from hamtarget.encoders.shipped import recorded_figures
-from hamtarget.encoders.text_inputs import TEXT_SHAPE, check_texts
+from hamtarget.encoders.texts.text_inputs import TEXT_SHAPE, check_texts
 
 TEXT_HASH_FILE_NAME = "text_hash.json"
 """Name of the file in the folder of a saved hash of texts."""

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._metric import MetricName
-from hamtarget.encoders.itq import ITQ
-from hamtarget.encoders.linear import LinearEncoder, check_directions
-from hamtarget.encoders.lsh import LSH
+from hamtarget.encoders.vectors.itq import ITQ
+from hamtarget.encoders.vectors.linear import LinearEncoder, check_directions
+from hamtarget.encoders.vectors.lsh import LSH
 from hamtarget.errors import ShapeError
 
 MOST_LEARNED_FROM = 25_000

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from hamtarget._reading import parse_json, reason_of
-from hamtarget.encoders.itq import ITQ
-from hamtarget.encoders.linear import LINEAR_FORMAT, LinearEncoder
-from hamtarget.encoders.lsh import LSH
+from hamtarget.encoders.vectors.itq import ITQ
+from hamtarget.encoders.vectors.linear import LINEAR_FORMAT, LinearEncoder
+from hamtarget.encoders.vectors.lsh import LSH
 from hamtarget.errors import CorruptFileError, FileError, InputError, UnsupportedFileError
 
 _METHODS: dict[str, type[LinearEncoder]] = {method.__name__: method for method in (ITQ, LSH)}

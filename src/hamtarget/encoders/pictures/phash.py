@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm
-from hamtarget.encoders.picture_hash import PictureHash
+from hamtarget.encoders.pictures.picture_hash import PictureHash
 
 # Sides of the picture whose cosine transform is taken, and of the part of the lowest frequencies.
 _SIDE, _LOW_SIDE = 32, 8
