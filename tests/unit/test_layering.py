@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "evaluation.altered_pictures": GROUND | {"datasets", "encoders.protocol"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
-    "datasets.images": GROUND | {"_native"},
+    "datasets.pictures.images": GROUND | {"_native"},
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     # Learns on the features of a sentence model, and joins both.
@@ -82,7 +82,7 @@ OUTSIDE = {
     "cli": {"numpy", "rich", "typer"},
     "copies": {"numpy", "PIL"},
     "datasets": {"numpy", "h5py", "PIL"},
-    "datasets.picture_formats": {"PIL", "pillow_heif"},
+    "datasets.pictures.picture_formats": {"PIL", "pillow_heif"},
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
     "encoders.onnx_encoder": {"numpy", "onnxruntime"},

@@ -263,7 +263,7 @@ def _with_state(record: Record) -> Record:
     """Return a picture of a folder with the state of its file, by which `sync` sees later that it has changed."""
     if record.image is None or "folder" not in (record.payload or {}):
         return record
-    from hamtarget.datasets.picture_payloads import read_state
+    from hamtarget.datasets.pictures.picture_payloads import read_state
 
     state = read_state(record.image)
     return record if state is None else replace(record, payload={**(record.payload or {}), "file": str(state)})

@@ -113,7 +113,7 @@ def _neighbors(place: str) -> dict[str, Any]:
 
 
 def _images(place: str) -> dict[str, Any]:
-    from hamtarget.datasets.image_sets import ImageSet, image_files
+    from hamtarget.datasets.pictures.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
     path = Path(place)

@@ -327,7 +327,7 @@ def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
 
 
 def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, ...]:
-    from hamtarget.datasets.picture_payloads import shown_payload
+    from hamtarget.datasets.pictures.picture_payloads import shown_payload
 
     payload = "" if hit["payload"] is None else json.dumps(shown_payload(hit["payload"]), ensure_ascii=False)
     closeness = f"{hit['embedding_distance']:.4f}" if "embedding_distance" in hit else ""

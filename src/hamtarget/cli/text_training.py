@@ -154,7 +154,7 @@ def train_texts(asked: TextTraining) -> None:
 
 def _read(asked: TextTraining) -> tuple[list[str], list[str] | None]:
     """Return the texts and, if a column has them, their labels; rows that cannot be read are named and left out."""
-    from hamtarget.datasets.text_files import read_texts
+    from hamtarget.datasets.texts.text_files import read_texts
 
     n_broken = 0
 

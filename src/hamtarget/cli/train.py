@@ -424,7 +424,7 @@ def _image_set(source: Path) -> ImageSet:
     import numpy as np
 
     from hamtarget.datasets import ImageSet
-    from hamtarget.datasets.image_sets import listed
+    from hamtarget.datasets.pictures.image_sets import listed
 
     if not source.is_dir():
         return ImageSet.from_csv(source)
@@ -447,7 +447,7 @@ def _image_set(source: Path) -> ImageSet:
 
 def _is_image(path: Path) -> bool:
     """Return True if a file is listed as an image, by its name."""
-    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+    from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 
     return not path.name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES
 
@@ -460,7 +460,7 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
     import numpy as np
 
     from hamtarget.datasets import open_vectors
-    from hamtarget.datasets.vector_files import read_arrays, vector_format
+    from hamtarget.datasets.vectors.vector_files import read_arrays, vector_format
 
     vectors = open_vectors(source, key=key)
     labels = None

@@ -97,8 +97,8 @@ def _neighbors(place: str) -> _Checked:
 
 
 def _images(place: str) -> _Checked:
-    from hamtarget.datasets.image_sets import ImageSet, image_files
-    from hamtarget.datasets.images import decode_images
+    from hamtarget.datasets.pictures.image_sets import ImageSet, image_files
+    from hamtarget.datasets.pictures.images import decode_images
 
     path = Path(place)
     sources = ImageSet.from_csv(path).sources if path.is_file() else image_files(path)

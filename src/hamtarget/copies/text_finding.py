@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hamtarget.copies.finding import chosen_radius, opened_encoder
 from hamtarget.copies.text_results import FoundTextCopies, TextCopy
-from hamtarget.datasets.text_files import STDIN, TextRow, read_texts
+from hamtarget.datasets.texts.text_files import STDIN, TextRow, read_texts
 from hamtarget.encoders.texts.simhash import SimHash64
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Stages

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from hamtarget._reading import reason_of
-from hamtarget.datasets.picture_folders import PictureListing
-from hamtarget.datasets.picture_payloads import FileState, state_of
+from hamtarget.datasets.pictures.picture_folders import PictureListing
+from hamtarget.datasets.pictures.picture_payloads import FileState, state_of
 from hamtarget.errors import InputError
 from hamtarget.folders.known_pictures import KnownPictures
 from hamtarget.items import Id

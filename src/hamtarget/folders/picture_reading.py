@@ -83,7 +83,7 @@ class PictureReader:
 
     def _by_model(self, paths: Sequence[str], progress: Progress) -> ReadPictures:
         from hamtarget.datasets.content_cache import content_digest
-        from hamtarget.datasets.images import decode_images
+        from hamtarget.datasets.pictures.images import decode_images
 
         digests: dict[int, bytes] = {}
         broken: dict[int, str] = {}

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from hamtarget._metric import MetricName
-from hamtarget.datasets.image_sets import ImageSet
+from hamtarget.datasets.pictures.image_sets import ImageSet
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
 from hamtarget.learn.files.export import write_onnx

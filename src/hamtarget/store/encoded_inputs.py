@@ -126,6 +126,6 @@ def _is_picture(value: Any) -> bool:
 
 def _read_pictures(sources: list[Any], encoder: Encoder) -> NDArray[Any]:
     form = form_of(encoder)
-    from hamtarget.datasets.images import read_images
+    from hamtarget.datasets.pictures.images import read_images
 
     return read_images(sources, form)

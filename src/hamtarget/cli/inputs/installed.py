@@ -61,7 +61,7 @@ def _kernels() -> list[str] | str:
 
 
 def _formats() -> dict[str, Any]:
-    from hamtarget.datasets.picture_formats import codecs
+    from hamtarget.datasets.pictures.picture_formats import codecs
 
     try:
         found = codecs()

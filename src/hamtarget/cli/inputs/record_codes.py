@@ -95,7 +95,7 @@ def encode_records(
         broken = {row: read.broken[path] for row, path in zip(images, paths, strict=True) if path in read.broken}
         learned[images] = False
     elif encoder is not None and images:
-        from hamtarget.datasets.images import decode_images
+        from hamtarget.datasets.pictures.images import decode_images
 
         paths = [str(records[row].image) for row in images]
         decoded = decode_images(paths, form_of(encoder), workers=workers, progress=progress)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hamtarget.datasets.content_cache import ContentCache, content_digest, digest_of
-from hamtarget.datasets.image_sets import ImageSet
-from hamtarget.datasets.images import decode_images
+from hamtarget.datasets.pictures.image_sets import ImageSet
+from hamtarget.datasets.pictures.images import decode_images
 from hamtarget.errors import FileError
 from hamtarget.learn.networks.frozen import feature_count, features_of, fingerprint, picture_shape
 from hamtarget.progress import Progress
 
 if TYPE_CHECKING:
-    from hamtarget.datasets.images import ImageSource
+    from hamtarget.datasets.pictures.images import ImageSource
 
 # Pictures sent through the network at a time: more are no faster, and take more memory.
 _BATCH = 32

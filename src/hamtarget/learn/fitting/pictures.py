@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from hamtarget.codes import Codes, from_logits
-from hamtarget.datasets.image_sets import ImageSet
+from hamtarget.datasets.pictures.image_sets import ImageSet
 from hamtarget.errors import FileError
 from hamtarget.learn.fitting.arrays import NEIGHBORS, fit_encoder, torch_device
 from hamtarget.learn.fitting.features import PictureFeatures, picture_features

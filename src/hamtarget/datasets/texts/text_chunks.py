@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hamtarget.datasets.text_files import TextRow
+from hamtarget.datasets.texts.text_files import TextRow
 from hamtarget.errors import InputError
 
 _WORD = re.compile(r"\S+")

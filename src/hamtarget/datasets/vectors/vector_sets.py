@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets.hdf5_files import hdf5_attribute
-from hamtarget.datasets.neighbor_cache import cached_neighbors
-from hamtarget.datasets.vector_files import Vectors, checked_vectors, open_vectors, read_arrays
+from hamtarget.datasets.vectors.hdf5_files import hdf5_attribute
+from hamtarget.datasets.vectors.neighbor_cache import cached_neighbors
+from hamtarget.datasets.vectors.vector_files import Vectors, checked_vectors, open_vectors, read_arrays
 from hamtarget.errors import CorruptFileError, DtypeError, FileError, ShapeError, UnsupportedFileError
 from hamtarget.progress import Progress
 

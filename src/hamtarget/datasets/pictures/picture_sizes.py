@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 
-from hamtarget.datasets.picture_formats import open_picture
+from hamtarget.datasets.pictures.picture_formats import open_picture
 
 _ORIENTATION = 0x0112
 # Orientations of EXIF that turn a picture by a quarter.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._reading import check_bytes
-from hamtarget.datasets.archives import readable, undamaged
+from hamtarget.datasets.vectors.archives import readable, undamaged
 from hamtarget.errors import CorruptFileError, DtypeError, MissingExtraError, UnsupportedFileError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets.archives import read_npz
 from hamtarget.datasets.cache_folder import cache_folder
-from hamtarget.datasets.ground_truth import exact_neighbors
-from hamtarget.datasets.vector_files import content_checksum
+from hamtarget.datasets.vectors.archives import read_npz
+from hamtarget.datasets.vectors.ground_truth import exact_neighbors
+from hamtarget.datasets.vectors.vector_files import content_checksum
 from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 

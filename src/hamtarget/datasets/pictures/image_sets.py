@@ -14,15 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._picture_form import PictureForm
 from hamtarget._reading import lines_of, reason_of
-from hamtarget.datasets.images import DecodedImages, decode_images
-from hamtarget.datasets.picture_folders import list_pictures
-from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
-from hamtarget.datasets.vector_files import read_arrays
+from hamtarget.datasets.pictures.images import DecodedImages, decode_images
+from hamtarget.datasets.pictures.picture_folders import list_pictures
+from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
+from hamtarget.datasets.vectors.vector_files import read_arrays
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
 from hamtarget.progress import Progress
 
 if TYPE_CHECKING:
-    from hamtarget.datasets.images import ImageSource
+    from hamtarget.datasets.pictures.images import ImageSource
 
 # Missing files that an error names.
 _NAMED = 10

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._reading import max_bytes_of
-from hamtarget.datasets.archives import npz_names, open_npy, read_npz, readable
-from hamtarget.datasets.hdf5_files import hdf5_names, read_hdf5
+from hamtarget.datasets.vectors.archives import npz_names, open_npy, read_npz, readable
+from hamtarget.datasets.vectors.hdf5_files import hdf5_names, read_hdf5
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm, as_form
 from hamtarget._reading import reason_of
-from hamtarget.datasets.picture_formats import check_pillow, open_picture
+from hamtarget.datasets.pictures.picture_formats import check_pillow, open_picture
 from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hamtarget._reading import reason_of
-from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 from hamtarget.errors import FileError
 
 Found = Callable[[int], None]
