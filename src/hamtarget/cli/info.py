@@ -14,7 +14,7 @@ from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 
 if TYPE_CHECKING:
-    from hamtarget.store.tuning import Point
+    from hamtarget.store.vectors.tuning import Point
 
 
 def info(

@@ -50,7 +50,7 @@ from hamtarget.serve.problems import Problem, busy, not_found, too_much
 from hamtarget.serve.puts import PreparedItems, n_codes_of, prepare_items
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
-from hamtarget.store.probe_defaults import probing_defaults
+from hamtarget.store.defaults.probe_defaults import probing_defaults
 
 # Rows of one batch, at most, so that requests which come meanwhile need not wait long.
 _ENCODED_ROWS = 64

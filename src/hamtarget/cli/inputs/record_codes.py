@@ -16,8 +16,8 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
-from hamtarget.store import encoded_inputs
-from hamtarget.store.kept_vectors import kept_rows
+from hamtarget.store.items import encoded_inputs
+from hamtarget.store.vectors.kept_vectors import kept_rows
 
 
 @dataclass(frozen=True, eq=False)

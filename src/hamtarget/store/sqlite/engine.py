@@ -28,15 +28,15 @@ from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import FindInCells
-from hamtarget.store.code_rows import are_further
-from hamtarget.store.duplicates import name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.groups.kept import Answer
 from hamtarget.store.groups.tables import Kind
-from hamtarget.store.item_hits import FindCodes, find_items, name_items
-from hamtarget.store.item_pairs import pairs_of_items
-from hamtarget.store.matching import Matched, Threshold, match_items
-from hamtarget.store.names import Names
+from hamtarget.store.items.code_rows import are_further
+from hamtarget.store.items.duplicates import name_pairs
+from hamtarget.store.items.item_hits import FindCodes, find_items, name_items
+from hamtarget.store.items.item_pairs import pairs_of_items
+from hamtarget.store.items.matching import Matched, Threshold, match_items
+from hamtarget.store.items.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.backup import Verify, back_up, restore
 from hamtarget.store.sqlite.bounded import bounded

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.errors import CorruptFileError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
-from hamtarget.store.ids import Record
+from hamtarget.store.items.ids import Record
 from hamtarget.store.live import Change, DeleteRows, LiveIndex, PutRows
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.rows import changed_records, read_deleted, scan_records

@@ -10,8 +10,8 @@ import numpy as np
 from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
-from hamtarget.store.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
-from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
+from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.following import rows_of

@@ -14,10 +14,10 @@ import numpy as np
 from hamtarget.errors import FileError
 from hamtarget.progress import Progress
 from hamtarget.search.neighbor_index import NeighborIndex
-from hamtarget.store.cells import present_vectors
 from hamtarget.store.live import LiveIndex
 from hamtarget.store.sqlite.cell_files import current_cells_file, read_cells, save_cells
 from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.vectors.cells import present_vectors
 
 # Another process may have made cells: they are looked for again after so many seconds.
 _LOOK_SECONDS = 1.0

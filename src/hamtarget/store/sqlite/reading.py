@@ -14,8 +14,8 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits
-from hamtarget.store.code_rows import IS_FIRST_SQL, expand, n_codes_of
-from hamtarget.store.ids import Record, shorten
+from hamtarget.store.items.code_rows import IS_FIRST_SQL, expand, n_codes_of
+from hamtarget.store.items.ids import Record, shorten
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import find_all_ids, find_rows, look_up, read_records, scan_records

@@ -19,14 +19,14 @@ from hamtarget.items import Id
 from hamtarget.progress import Progress
 from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
-from hamtarget.store.code_rows import (
+from hamtarget.store.items.code_rows import (
     FIRST_SEVERAL_ROW,
     IS_FIRST_SQL,
     ITEM_ROW_SQL,
     item_rows,
     numbers_given,
 )
-from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, row_checksum, trace_checksum
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, name_checksum, row_checksum, trace_checksum
 from hamtarget.store.reports import RepairReport
 from hamtarget.store.settings import Settings, settings_of
 from hamtarget.store.sqlite.backup import Verify

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from hamtarget.store.code_rows import INCOMPLETE_SQL, place_items
-from hamtarget.store.ids import name_checksum
+from hamtarget.store.items.code_rows import INCOMPLETE_SQL, place_items
+from hamtarget.store.items.ids import name_checksum
 from hamtarget.store.sqlite.rows import read_records, write_items
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
-from hamtarget.store.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, Record, is_direct, name_checksum, row_checksum, trace_checksum
 
 # Values looked up by one statement: few at a time where there are few, since SQLite sorts them all first.
 _AT_ONCE = (1, 8, 32, 256)

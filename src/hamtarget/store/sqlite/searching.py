@@ -12,7 +12,7 @@ from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_rows
 from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.filters import where
 from hamtarget.store.sqlite.rows import look_up

@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 from hamtarget.errors import CorruptFileError
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 
 # Far more than there can be, and far from what SQLite cannot hold.
 _MOST_CHANGES = 2**62

@@ -11,9 +11,9 @@ import numpy as np
 
 from hamtarget.errors import WriteError
 from hamtarget.items import Id
-from hamtarget.store.batches import Batch
-from hamtarget.store.code_rows import expand, place_items
-from hamtarget.store.ids import byte_rows
+from hamtarget.store.items.batches import Batch
+from hamtarget.store.items.code_rows import expand, place_items
+from hamtarget.store.items.ids import byte_rows
 from hamtarget.store.live import Change, DeleteRows, PutRows
 from hamtarget.store.sqlite.database import translated
 from hamtarget.store.sqlite.migrations import mark_several

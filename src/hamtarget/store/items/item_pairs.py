@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from hamtarget.search.pairs import Pairs
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_rows
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_rows
 
 
 def pairs_of_items(blocks: Iterable[Pairs]) -> Iterator[Pairs]:

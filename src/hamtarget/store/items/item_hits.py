@@ -11,7 +11,7 @@ from hamtarget.items import MAX_CODES
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hit, Hits
 from hamtarget.search.row_names import RowNames
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_row, item_rows
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_row, item_rows
 
 FindCodes = Callable[[Request], BatchHits]
 """Finds the codes that a request leads to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hamtarget.store.copy_defaults import is_made_for_copies
+from hamtarget.store.defaults.copy_defaults import is_made_for_copies
 
 if TYPE_CHECKING:
     from hamtarget.store.store import Store

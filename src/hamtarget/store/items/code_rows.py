@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import MAX_CODES, Id
-from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, is_direct
 
 Rows = NDArray[np.int64]
 

@@ -15,9 +15,9 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.items import MAX_CODES, Id, Item, Payload
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.store.encoded_inputs import encode, many_inputs
-from hamtarget.store.ids import check_id, check_ids, shorten
-from hamtarget.store.payloads import payloads_as_json
+from hamtarget.store.items.encoded_inputs import encode, many_inputs
+from hamtarget.store.items.ids import check_id, check_ids, shorten
+from hamtarget.store.items.payloads import payloads_as_json
 from hamtarget.store.settings import Settings
 
 

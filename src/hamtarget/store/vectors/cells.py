@@ -14,7 +14,7 @@ from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.results import BatchHits, Costs
-from hamtarget.store.kept_vectors import restored_vectors
+from hamtarget.store.vectors.kept_vectors import restored_vectors
 
 Rows = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.texts.text_inputs import check_texts, takes_texts
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.store.kept_vectors import kept_rows
+from hamtarget.store.vectors.kept_vectors import kept_rows
 
 
 def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
 from hamtarget.items import Payload
-from hamtarget.store.ids import encode_text, shorten
+from hamtarget.store.items.ids import encode_text, shorten
 
 MAX_PAYLOAD_BYTES = 16 * 2**20
 MAX_PAYLOAD_DEPTH = 100

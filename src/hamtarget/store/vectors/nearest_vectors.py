@@ -23,9 +23,9 @@ from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Requests, check_count
 from hamtarget.search.results import BatchHits
 from hamtarget.store.backend import Backend
-from hamtarget.store.cells import find_in_cells
-from hamtarget.store.kept_vectors import restored_vectors
-from hamtarget.store.tuning import (
+from hamtarget.store.vectors.cells import find_in_cells
+from hamtarget.store.vectors.kept_vectors import restored_vectors
+from hamtarget.store.vectors.tuning import (
     FEWEST_ITEMS,
     GROWTH_OF_CELLS,
     SEED,

@@ -13,7 +13,7 @@ from hamtarget.errors import InputError
 from hamtarget.items import MAX_CODES, CodePair, Match
 from hamtarget.search.requests import check_count, many_codes
 from hamtarget.search.results import BatchHits
-from hamtarget.store.code_rows import item_row, item_rows, n_codes_of
+from hamtarget.store.items.code_rows import item_row, item_rows, n_codes_of
 
 _ONE = np.uint64(1)
 # So many hits are grouped by a dictionary, and more by arrays.
