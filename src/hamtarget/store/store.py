@@ -985,7 +985,7 @@ class Store:
             CorruptFileError: not even the settings of the store can be read.
             WriteError: the disk is full.
         """
-        from hamtarget.store.sqlite.repair import repair_folder
+        from hamtarget.store.sqlite.repairing.repair import repair_folder
 
         return repair_folder(Path(path), Path(target), _verify_folder, progress=progress)
 

@@ -30,7 +30,7 @@ _EXTRAS = {
 
 def installed() -> dict[str, Any]:
     """Return what is installed by name; in the place of what is not, how to install it."""
-    from hamtarget.store.sqlite.database import sqlite_in_words
+    from hamtarget.store.sqlite.tables.database import sqlite_in_words
 
     facts: dict[str, Any] = {
         "hamtarget": hamtarget.__version__,

@@ -12,7 +12,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.database import DATABASE_NAME, create_database, translated
+from hamtarget.store.sqlite.tables.database import DATABASE_NAME, create_database, translated
 
 ENCODER_NAME = "encoder"
 

@@ -15,7 +15,7 @@ from hamtarget.search.multi import MultiIndex
 from hamtarget.store.items.ids import Record
 from hamtarget.store.live import Change, DeleteRows, LiveIndex, PutRows
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.rows import changed_records, read_deleted, scan_records
+from hamtarget.store.sqlite.tables.rows import changed_records, read_deleted, scan_records
 
 
 def replay(live: LiveIndex, connection: sqlite3.Connection, sequence: int) -> None:

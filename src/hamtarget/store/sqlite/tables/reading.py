@@ -16,9 +16,9 @@ from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, expand, n_codes_of
 from hamtarget.store.items.ids import Record, shorten
-from hamtarget.store.sqlite.bounded import bounded
-from hamtarget.store.sqlite.filters import where
-from hamtarget.store.sqlite.rows import find_all_ids, find_rows, look_up, read_records, scan_records
+from hamtarget.store.sqlite.tables.bounded import bounded
+from hamtarget.store.sqlite.tables.filters import where
+from hamtarget.store.sqlite.tables.rows import find_all_ids, find_rows, look_up, read_records, scan_records
 
 # Records of a scan under limits that are read at a time, unless they are large.
 _ROWS_AT_ONCE = 1024

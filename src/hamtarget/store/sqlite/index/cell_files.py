@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hamtarget.errors import FileError
 from hamtarget.search.neighbor_index import NeighborIndex
-from hamtarget.store.sqlite.rows import changed_rows, read_deleted
-from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.sqlite.tables.rows import changed_rows, read_deleted
+from hamtarget.store.sqlite.tables.state import read_state
 
 _NAME = "cells-{}.npz"
 

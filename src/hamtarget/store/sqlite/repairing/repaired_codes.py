@@ -6,7 +6,7 @@ import sqlite3
 
 from hamtarget.store.items.code_rows import INCOMPLETE_SQL, place_items
 from hamtarget.store.items.ids import name_checksum
-from hamtarget.store.sqlite.rows import read_records, write_items
+from hamtarget.store.sqlite.tables.rows import read_records, write_items
 
 
 def complete_items(connection: sqlite3.Connection, next_row: int) -> tuple[set[int], int]:

@@ -13,11 +13,11 @@ from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.store.live import LiveIndex
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.cell_files import remove_other_cells, save_cells
-from hamtarget.store.sqlite.database import transaction
-from hamtarget.store.sqlite.following import build_index, replay
-from hamtarget.store.sqlite.migrations import may_have_several
-from hamtarget.store.sqlite.state import read_state, write_state
+from hamtarget.store.sqlite.index.cell_files import remove_other_cells, save_cells
+from hamtarget.store.sqlite.index.following import build_index, replay
+from hamtarget.store.sqlite.tables.database import transaction
+from hamtarget.store.sqlite.tables.migrations import may_have_several
+from hamtarget.store.sqlite.tables.state import read_state, write_state
 
 # Where the header of an index file keeps the checksum of all that it says, the checksums of its sections included:
 # it tells one content from any other (docs/format.md).

@@ -32,15 +32,15 @@ from hamtarget.store.settings import Settings, settings_of
 from hamtarget.store.sqlite.backup import Verify
 from hamtarget.store.sqlite.counter import COUNTER_NAME, read_counter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
-from hamtarget.store.sqlite.database import DATABASE_NAME, create_database, transaction, translated
 from hamtarget.store.sqlite.engine import FolderEngine
-from hamtarget.store.sqlite.migrations import mark_several
+from hamtarget.store.sqlite.index.snapshot import read_snapshot
 from hamtarget.store.sqlite.placing import folder_in_progress, put_in_place
-from hamtarget.store.sqlite.raw_pages import Pages
-from hamtarget.store.sqlite.raw_rows import RawRow, Tables, Text
-from hamtarget.store.sqlite.repaired_codes import complete_items
-from hamtarget.store.sqlite.snapshot import read_snapshot
-from hamtarget.store.sqlite.state import State, write_state
+from hamtarget.store.sqlite.repairing.raw_pages import Pages
+from hamtarget.store.sqlite.repairing.raw_rows import RawRow, Tables, Text
+from hamtarget.store.sqlite.repairing.repaired_codes import complete_items
+from hamtarget.store.sqlite.tables.database import DATABASE_NAME, create_database, transaction, translated
+from hamtarget.store.sqlite.tables.migrations import mark_several
+from hamtarget.store.sqlite.tables.state import State, write_state
 
 _MOST_TOLD = 100
 _ROWS_AT_ONCE = 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hamtarget.store.sqlite.raw_pages import INDEX_LEAF, TABLE_INNER, TABLE_LEAF, Pages, cells, varint
+from hamtarget.store.sqlite.repairing.raw_pages import INDEX_LEAF, TABLE_INNER, TABLE_LEAF, Pages, cells, varint
 
 _FIRST_PAGE_HEADER = 100
 _MOST_DEPTH = 20

@@ -15,8 +15,8 @@ from hamtarget.errors import FileError
 from hamtarget.progress import Progress
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.store.live import LiveIndex
-from hamtarget.store.sqlite.cell_files import current_cells_file, read_cells, save_cells
-from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.sqlite.index.cell_files import current_cells_file, read_cells, save_cells
+from hamtarget.store.sqlite.tables.state import read_state
 from hamtarget.store.vectors.cells import present_vectors
 
 # Another process may have made cells: they are looked for again after so many seconds.

@@ -15,10 +15,10 @@ from hamtarget.store.items.batches import Batch
 from hamtarget.store.items.code_rows import expand, place_items
 from hamtarget.store.items.ids import byte_rows
 from hamtarget.store.live import Change, DeleteRows, PutRows
-from hamtarget.store.sqlite.database import translated
-from hamtarget.store.sqlite.migrations import mark_several
-from hamtarget.store.sqlite.rows import delete_items, find_rows, read_existing, write_items, write_names
-from hamtarget.store.sqlite.state import read_state, write_state
+from hamtarget.store.sqlite.tables.database import translated
+from hamtarget.store.sqlite.tables.migrations import mark_several
+from hamtarget.store.sqlite.tables.rows import delete_items, find_rows, read_existing, write_items, write_names
+from hamtarget.store.sqlite.tables.state import read_state, write_state
 
 
 class Writing:

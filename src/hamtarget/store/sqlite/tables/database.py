@@ -22,10 +22,10 @@ from hamtarget.errors import (
     WriteError,
 )
 from hamtarget.store.settings import Durability, Settings, settings_of
-from hamtarget.store.sqlite import migrations
-from hamtarget.store.sqlite.filters import within
 from hamtarget.store.sqlite.lock import TOO_MANY_FILES, is_out_of_files, too_many_files
-from hamtarget.store.sqlite.state import State, read_state, write_state
+from hamtarget.store.sqlite.tables import migrations
+from hamtarget.store.sqlite.tables.filters import within
+from hamtarget.store.sqlite.tables.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
 # "HAMT", where `file` and other tools look for it.
