@@ -14,7 +14,12 @@ from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import work as work_module
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.work import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob, Work
-from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
+from hamtarget.serve.messages.search_messages import (
+    BatchNearestRequest,
+    BatchSearchRequest,
+    NearestRequest,
+    SearchRequest,
+)
 from hamtarget.store import Store
 
 

@@ -17,9 +17,7 @@ from hamtarget.codes import Codes, check_finite, from_logits
 from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.items import Id, Item
 from hamtarget.search.limits import Limits
-from hamtarget.serve import messages
 from hamtarget.serve.code_map import Cartographer
-from hamtarget.serve.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.lanes.coalescing import Coalescer
@@ -44,7 +42,21 @@ from hamtarget.serve.lanes.work import (
     part_of,
     total,
 )
-from hamtarget.serve.match_messages import MatchRequest
+from hamtarget.serve.messages.group_messages import GroupMembersRequest, GroupsRequest
+from hamtarget.serve.messages.item_messages import ItemIn
+from hamtarget.serve.messages.match_messages import MatchRequest
+from hamtarget.serve.messages.search_messages import (
+    AnySearch,
+    BatchNearestRequest,
+    BatchProbeRequest,
+    BatchSearchRequest,
+    Histogram,
+    ManyQueries,
+    NearestRequest,
+    OneQuery,
+    ProbeRequest,
+    SearchRequest,
+)
 from hamtarget.serve.pictures import Picture
 from hamtarget.serve.problems import Problem, busy, not_found, too_much
 from hamtarget.serve.puts import PreparedItems, n_codes_of, prepare_items
@@ -69,8 +81,8 @@ _MANY_HITS = 2000
 _MUCH_MEMORY = 2**20
 
 
-_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
-_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
+_SEARCHES = (SearchRequest, BatchSearchRequest)
+_NEAREST = (NearestRequest, BatchNearestRequest)
 
 
 class Service:
@@ -105,7 +117,7 @@ class Service:
         self._drawing: Coalescer[PictureJob, Picture | None] = Coalescer(
             "draw", self.work.draw, most_rows=1, most_waiting=_PICTURES_WAITING, meters=self.meters
         )
-        self._sampling: Coalescer[Codes, messages.Histogram] = self._lane("sample", self.work.histograms, _SAMPLED_ROWS)
+        self._sampling: Coalescer[Codes, Histogram] = self._lane("sample", self.work.histograms, _SAMPLED_ROWS)
         self._slow: SlowLane = self._lane("slow", _call_each, 1, gives_way=True)
 
     def _lane(
@@ -166,7 +178,7 @@ class Service:
         if self._is_cancelled:
             limits.cancel()
 
-    async def search(self, asked: messages.OneQuery, asker: Asker) -> Found:
+    async def search(self, asked: OneQuery, asker: Asker) -> Found:
         """Search for one query, and return its hits with their items."""
         if bounds := await self._open_bounds(asked):
             asked = asked.model_copy(update=bounds)
@@ -204,7 +216,7 @@ class Service:
         found: ShownMembers = await self._slowly(asker, partial(self._grouping.members, asked, asker.limits))
         return found
 
-    async def search_batch(self, asked: messages.ManyQueries, asker: Asker) -> Found:
+    async def search_batch(self, asked: ManyQueries, asker: Asker) -> Found:
         """Search for many queries, and return their hits."""
         if bounds := await self._open_bounds(asked):
             asked = asked.model_copy(update=bounds)
@@ -245,7 +257,7 @@ class Service:
         asker.holding.take(len(body))
         return body
 
-    async def put(self, items: list[messages.ItemIn], asker: Asker) -> int:
+    async def put(self, items: list[ItemIn], asker: Asker) -> int:
         """Put items, all or none; return their number once they are on disk."""
         self._check_writable()
         if len(items) > self.settings.max_items:
@@ -364,7 +376,7 @@ class Service:
             raise _refused(f"item {item} has no embedding; this store keeps {kind.n_dims} numbers for each code")
         return np.stack(job.embeddings)
 
-    async def _open_bounds(self, asked: messages.AnySearch) -> dict[str, int]:
+    async def _open_bounds(self, asked: AnySearch) -> dict[str, int]:
         """Return the store's radius and budget as far as a request leaves them open."""
         if isinstance(asked, _SEARCHES):
             return {} if asked.radius is not None else {"radius": self.store.radius}
@@ -376,9 +388,9 @@ class Service:
         radius = usual.radius if asked.radius is None else asked.radius
         return {"radius": radius, "budget": asked.budget or usual.budget}
 
-    async def _query(self, asked: messages.OneQuery, asker: Asker) -> Encoded:
+    async def _query(self, asked: OneQuery, asker: Asker) -> Encoded:
         """Return the code of a query and, as far as they are known, its logits and embedding."""
-        logits = asked.logits if isinstance(asked, messages.ProbeRequest) else None
+        logits = asked.logits if isinstance(asked, ProbeRequest) else None
         if sum(each is not None for each in (asked.code, asked.vector, asked.image, asked.text, asked.id, logits)) != 1:
             raise _refused(f"give one of {_choices(asked, 'code, vector, image, text and id')}")
         embedding = None if asked.embedding is None else self._embedding(asked.embedding)[None]
@@ -397,9 +409,9 @@ class Service:
         made = await self._encoding.submit(job, client=asker.client)
         return made if embedding is None else replace(made, embeddings=embedding)
 
-    async def _queries(self, asked: messages.ManyQueries, asker: Asker) -> Encoded:
+    async def _queries(self, asked: ManyQueries, asker: Asker) -> Encoded:
         """Return the codes of many queries and, as far as they are known, their logits and embeddings."""
-        logits = asked.logits if isinstance(asked, messages.BatchProbeRequest) else None
+        logits = asked.logits if isinstance(asked, BatchProbeRequest) else None
         given = [
             each for each in (asked.codes, asked.codes_base64, asked.vectors, asked.texts, logits) if each is not None
         ]
@@ -479,7 +491,7 @@ class Service:
         embedding: NDArray[Any] = checked[0]
         return embedding
 
-    def _check_hits(self, asked: messages.AnySearch, n_queries: int) -> None:
+    def _check_hits(self, asked: AnySearch, n_queries: int) -> None:
         most = self.settings.max_hits
         if asked.most_hits * n_queries > most:
             raise _refused(
@@ -519,13 +531,13 @@ def _refused(message: str) -> Problem:
     return Problem(422, "input", message)
 
 
-def _input_of(given: messages.OneQuery) -> Input:
+def _input_of(given: OneQuery) -> Input:
     """Return what the encoder is to take: the image, text or vector."""
     if given.image is not None:
         return given.image
     return given.text if given.text is not None else given.vector or []
 
 
-def _choices(asked: messages.AnySearch, names: str) -> str:
+def _choices(asked: AnySearch, names: str) -> str:
     """Return the names of the fields that can be a query of this request."""
     return f"logits, {names}" if asked.kind == "probe" else names

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hamtarget.items import Match
 from hamtarget.search.limits import Limits
 from hamtarget.serve.lanes.work import Encoded, Shown, Work
-from hamtarget.serve.match_messages import MatchRequest
+from hamtarget.serve.messages.match_messages import MatchRequest
 
 # Of a pair in memory: three numbers, and as text of the answer.
 _PAIR_BYTES = 32

@@ -23,7 +23,6 @@ from hamtarget.items import Id, Item, Payload
 from hamtarget.search import BatchHits
 from hamtarget.search.limits import Limits
 from hamtarget.search.results import Costs, join_hits
-from hamtarget.serve import messages
 from hamtarget.serve.code_sample import Sampler
 from hamtarget.serve.instruments.machine import n_cores
 from hamtarget.serve.instruments.meters import Meters
@@ -31,6 +30,16 @@ from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
 from hamtarget.serve.lanes.memory import Holding
 from hamtarget.serve.lanes.ties import mixed_ties
+from hamtarget.serve.messages.search_messages import (
+    AnySearch,
+    BatchNearestRequest,
+    BatchSearchRequest,
+    Histogram,
+    Kind,
+    NearestRequest,
+    ProbeRequest,
+    SearchRequest,
+)
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
@@ -59,10 +68,10 @@ _HERE_READ_SECONDS = 0.001
 _DECODING_SECONDS = 0.05
 
 # Unions that were written where they are used would be made anew for each request.
-_ONE = (messages.SearchRequest, messages.NearestRequest, messages.ProbeRequest)
-_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
-_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
-_TIED = (messages.SearchRequest, messages.NearestRequest)
+_ONE = (SearchRequest, NearestRequest, ProbeRequest)
+_SEARCHES = (SearchRequest, BatchSearchRequest)
+_NEAREST = (NearestRequest, BatchNearestRequest)
+_TIED = (SearchRequest, NearestRequest)
 
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
 
@@ -110,7 +119,7 @@ class SearchJob:
         n_tries: times that it was tried in the quick lane and given up.
     """
 
-    asked: messages.AnySearch
+    asked: AnySearch
     queries: Encoded
     cost_key: tuple[object, ...] = ()
     n_tries: int = 0
@@ -141,7 +150,7 @@ class Found:
     costs: Costs
     ms: float
     shown: list[Shown | None] = field(default_factory=list)
-    histogram: messages.Histogram | None = None
+    histogram: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,8 +196,8 @@ class Work:
         self.store = store
         self.sampler = Sampler(store)
         self.pictures = Pictures(settings.image_folders, max_pixels=settings.max_pixels)
-        self.searches: list[messages.Kind] = ["search", "nearest", "probe"]
-        self.advised: messages.Kind = "search"
+        self.searches: list[Kind] = ["search", "nearest", "probe"]
+        self.advised: Kind = "search"
         self._settings = settings
         self._meters = meters
         self._encoder: Encoder | None = None
@@ -364,7 +373,7 @@ class Work:
         """
         return self.store.get(ids, limits=limits)
 
-    def histograms(self, jobs: Sequence[Codes]) -> list[messages.Histogram]:
+    def histograms(self, jobs: Sequence[Codes]) -> list[Histogram]:
         """Count, for the code of each job, the items at each distance from it, or those of a sample."""
         sample = self.sampler.sample()
         return [sample.histogram(code, self.store.n_bits) for code in jobs]
@@ -436,7 +445,7 @@ class Work:
         return answers
 
     def _find(
-        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
+        self, asked: AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
@@ -457,7 +466,7 @@ class Work:
         self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
         return _TOO_SLOW
 
-    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _ask_store(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
         filter = asked.payload_filter
         embedding = None if asked.rerank is None else queries.embeddings
         if isinstance(asked, _SEARCHES):
@@ -509,7 +518,7 @@ class Work:
             limits=limits,
         )
 
-    def _ask_mixed(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _ask_mixed(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
         """Return the hits of one query, those at equal distance mixed."""
         embedding = None if self.store.embeddings is None else queries.embeddings
         if embedding is not None:
@@ -525,7 +534,7 @@ class Work:
             limits=limits,
         )
 
-    def _finds_vectors(self, asked: messages.NearestRequest | messages.BatchNearestRequest, queries: Encoded) -> bool:
+    def _finds_vectors(self, asked: NearestRequest | BatchNearestRequest, queries: Encoded) -> bool:
         """Return True if the nearest vectors are asked for, and not the nearest codes."""
         return (
             self.store.vectors is not None
@@ -614,7 +623,7 @@ def total(counts: NDArray[np.int64]) -> int:
     return int(counts[0] if len(counts) == 1 else counts.sum())
 
 
-def _mixes_ties(asked: messages.AnySearch) -> bool:
+def _mixes_ties(asked: AnySearch) -> bool:
     return isinstance(asked, _TIED) and asked.ties == "mixed" and asked.rerank is None
 
 

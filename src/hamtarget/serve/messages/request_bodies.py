@@ -12,7 +12,7 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 
 from hamtarget.serve.lanes.askers import Asker
-from hamtarget.serve.messages import Message
+from hamtarget.serve.messages.fields import Message
 from hamtarget.serve.problems import Problem, too_much
 
 Model = TypeVar("Model", bound=Message)

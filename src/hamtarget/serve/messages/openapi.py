@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hamtarget.serve.messages import ErrorAnswer
+from hamtarget.serve.messages.problem_messages import ErrorAnswer
 
 _MEANINGS = {
     400: "The body is neither JSON nor a form.",

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from hamtarget.serve.messages import Message
+from hamtarget.serve.messages.fields import Message
 from hamtarget.store.groups.results import Linkage
 
 _MOST_BITS = 4096

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
-from hamtarget.serve import messages
 from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
 from hamtarget.serve.lanes.match_work import Matched
 from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
-from hamtarget.serve.match_messages import MatchRequest
+from hamtarget.serve.messages.match_messages import MatchRequest
+from hamtarget.serve.messages.search_messages import OneQuery
 from hamtarget.serve.pictures import Pictures
 from hamtarget.serve.problems import Problem
 from hamtarget.store.groups.results import Member
@@ -54,7 +54,7 @@ def json_response(content: object) -> Response:
     return AnswerBody(_json(content).encode())
 
 
-def search_body(asked: messages.OneQuery, found: Found) -> bytes:
+def search_body(asked: OneQuery, found: Found) -> bytes:
     """Return the answer to a search for one query."""
     hits = ",".join(_hits(asked, found))
     searched, queries, cost = found.job.asked, found.job.queries, found.costs[0]
@@ -154,7 +154,7 @@ def _members(members: Sequence[Member], payloads: list[str] | None) -> list[str]
     return [f'{head},"payload":{payload}}}' for head, payload in zip(heads, payloads, strict=True)]
 
 
-def _hits(asked: messages.OneQuery, found: Found) -> list[str]:
+def _hits(asked: OneQuery, found: Found) -> list[str]:
     """Return each hit as JSON."""
     hits = found.hits
     ids, distances = hits.ids.tolist(), hits.distances.tolist()

@@ -1,92 +1,23 @@
-"""Requests and answers as JSON; the OpenAPI document is made of these."""
+"""Requests and answers of searches, as JSON."""
 
 from __future__ import annotations
 
-import binascii
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, Field
 
-from hamtarget.filters import Filter, Range
-from hamtarget.items import MAX_CODES
-
-MAX_ID_CHARACTERS = 1024
-MAX_VECTOR = 65_536
-MAX_TEXT = 100_000
-# Checked before anything is made of a body; the settings of a service are stricter.
-MAX_QUERIES = 20_000
-MAX_ITEMS = 20_000
-
-
-def _from_base64(text: object) -> bytes:
-    if not isinstance(text, str):
-        raise ValueError("expected text in base64")
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError:
-        raise ValueError("the text is not base64") from None
-
-
-Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-ItemId = Annotated[
-    Integer | Annotated[str, Field(max_length=MAX_ID_CHARACTERS)],
-    Field(description='A string, or an integer of 64 bits; 1 and "1" are two ids.'),
-]
-HexCode = Annotated[
-    str,
-    Field(
-        pattern="^[0-9a-fA-F]+$",
-        max_length=256,
-        description="The packed bytes of a code as hexadecimal digits.",
-        examples=["0f1e"],
-    ),
-]
-# Of a million errors in a body, one is told.
-Vector = Annotated[list[float], Field(fail_fast=True, min_length=1, max_length=MAX_VECTOR)]
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, description="A text, for an encoder of texts.")]
-Base64 = Annotated[
-    bytes,
-    BeforeValidator(_from_base64),
-    WithJsonSchema({"type": "string", "description": "Bytes in base64.", "examples": ["iVBORw0KGgo="]}),
-]
-
-
-class Message(BaseModel):
-    """A request as JSON."""
-
-    # Strict: "7" is not 7, and true is not 1. JSON's NaN and 1e999 are refused wherever a number is expected.
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
-
-    most_nested: ClassVar[int] = 4096
-    """Lists and objects in a body, at most; parsing each of them takes microseconds."""
-
-
-class Bounds(Message):
-    """Values from `min` to `max`, both included: two numbers or two strings."""
-
-    min: float | int | str | None = None
-    max: float | int | str | None = None
-
-
-PayloadFilter = Annotated[
-    dict[Annotated[str, Field(max_length=256)], Bounds | str | int | float | bool | None],
-    Field(max_length=16, description="Top-level fields of the payload: a value each, or {min, max}."),
-]
-
-
-def library_filter(filter: dict[str, Any] | None) -> Filter | None:
-    """Return a filter as the library takes it.
-
-    Raises:
-        InputError: the bounds of a range do not go together.
-    """
-    if not filter:
-        return None
-    return {
-        field: Range(wanted.min, wanted.max) if isinstance(wanted, Bounds) else wanted
-        for field, wanted in filter.items()
-    }
-
+from hamtarget.filters import Filter
+from hamtarget.serve.messages.fields import (
+    MAX_QUERIES,
+    Base64,
+    HexCode,
+    ItemId,
+    Message,
+    PayloadFilter,
+    Text,
+    Vector,
+    library_filter,
+)
 
 Kind = Literal["search", "nearest", "probe"]
 
@@ -339,36 +270,6 @@ ManyQueries = BatchSearchRequest | BatchNearestRequest | BatchProbeRequest
 AnySearch = OneQuery | ManyQueries
 
 
-class ItemIn(Message):
-    """An item to keep: an id, one of `code`, `vector`, `image` and `text`, and perhaps an embedding and a payload.
-
-    An item with several codes has a list in their place: one of `codes`, `vectors`, `images` and `texts`.
-    """
-
-    id: ItemId
-    code: HexCode | None = None
-    vector: Vector | None = None
-    image: Base64 | None = None
-    text: Text | None = None
-    embedding: Vector | None = None
-    payload: dict[str, Any] | None = None
-    codes: list[HexCode] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
-    vectors: list[Vector] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
-    images: list[Base64] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
-    texts: list[Text] | None = Field(None, fail_fast=True, min_length=1, max_length=MAX_CODES)
-    embeddings: list[Vector] | None = Field(
-        None, fail_fast=True, min_length=1, max_length=MAX_CODES, description="One for each of several codes."
-    )
-
-
-class PutRequest(Message):
-    """Items to keep, in place of those with the same ids; all of them or none."""
-
-    most_nested = 100_000
-
-    items: list[ItemIn] = Field(fail_fast=True, min_length=1, max_length=MAX_ITEMS)
-
-
 class HitOut(BaseModel):
     """An item that was found."""
 
@@ -434,88 +335,3 @@ class BatchAnswer(BaseModel):
     embedding_distances: list[float] | str | None = Field(None, description="Present if hits were ranked by them.")
     costs: BatchCosts
     took: Took
-
-
-class PutAnswer(BaseModel):
-    """Number of items that were kept; they are on disk."""
-
-    items: int
-
-
-class DeleteAnswer(BaseModel):
-    """Number of items that were deleted: 1."""
-
-    deleted: int
-
-
-class ItemOut(BaseModel):
-    """An item as it is kept."""
-
-    id: int | str
-    code: str | None = Field(None, description="Absent for an item with several codes.")
-    codes: list[str] | None = Field(None, description="In place of `code`, for an item with several.")
-    embedding: list[float] | None = None
-    embeddings: list[list[float]] | None = Field(None, description="One for each of several codes.")
-    payload: dict[str, Any] | None = None
-    has_image: bool
-
-
-class PointOut(BaseModel):
-    """An item as a point of a map."""
-
-    id: int | str
-    x: float = Field(description="From -1 to 1.")
-    y: float = Field(description="From -1 to 1.")
-    label: str | None = Field(description="The payload's field `label` or `class`.")
-
-
-class MapAnswer(BaseModel):
-    """Items of the store as points of a plane: near codes lie near each other, as far as a plane allows."""
-
-    points: list[PointOut]
-    shares: list[float] = Field(description="Share of the codes' variance along x, and along y.")
-    sampled: bool = Field(description="True if they are a sample of the store.")
-
-
-class StatsAnswer(BaseModel):
-    """Figures of the store and of the service."""
-
-    version: str
-    items: int
-    codes: int = Field(description="More than items, if some of these have several.")
-    n_bits: int
-    radius: int
-    substrings: int
-    searches: list[Kind] = Field(description="Searches that this store can do.")
-    advised: Kind = Field(
-        description="The search that suits the store: nearest where it keeps vectors, probe where the encoder was "
-        "trained for probing."
-    )
-    embedding: str | None = Field(description="Embeddings that are kept, if any: length, kind of number, metric.")
-    input_shape: list[int] | None = Field(
-        description="Shape of the encoder's inputs, empty for texts; null: codes only."
-    )
-    index_bytes: int
-    disk_bytes: int
-    resident_bytes: int | None = Field(description="Memory of the whole process.")
-    bit_balance: list[float] = Field(description="Share of items with a 1, bit by bit, in a sample.")
-    sample_rows: int
-    writable: bool = Field(description="True if the service takes changes, and the token of this request allows them.")
-    images: bool = Field(description="True if items can be shown as images.")
-    examples: list[int | str] = Field(description="A few ids to begin with.")
-
-
-class ErrorDetail(BaseModel):
-    """The reason of a refusal."""
-
-    kind: str
-    message: str
-    limit: str | None = Field(default=None, description="With `too_much`: what there is too much of.")
-    value: float | None = Field(default=None, description="With `too_much`: the most of it.")
-    role: str | None = Field(default=None, description="With `role`: the role that the request needs.")
-
-
-class ErrorAnswer(BaseModel):
-    """A refusal."""
-
-    error: ErrorDetail

@@ -8,17 +8,17 @@ from pydantic import BaseModel, Field
 
 from hamtarget.filters import Filter
 from hamtarget.items import MAX_CODES
-from hamtarget.serve.messages import (
+from hamtarget.serve.messages.fields import (
     Base64,
     HexCode,
     ItemId,
     Message,
     PayloadFilter,
     Text,
-    Took,
     Vector,
     library_filter,
 )
+from hamtarget.serve.messages.search_messages import Took
 
 
 class MatchRequest(Message):
