@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.items import Id
-from hamtarget.serve.lanes.work import Input
+from hamtarget.serve.lanes.jobs import Input
 from hamtarget.serve.messages.item_messages import ItemIn
 from hamtarget.serve.problems import Problem
 

@@ -23,9 +23,7 @@ from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.cost_book import Slices
 from hamtarget.serve.lanes.grouping import Grouping, ShownGroups, ShownMembers
-from hamtarget.serve.lanes.match_work import Matched, match_slowly
-from hamtarget.serve.lanes.memory import MemoryAccount
-from hamtarget.serve.lanes.work import (
+from hamtarget.serve.lanes.jobs import (
     DeleteJob,
     Encoded,
     EncodeJob,
@@ -34,14 +32,15 @@ from hamtarget.serve.lanes.work import (
     PictureJob,
     PutJob,
     SearchJob,
-    TooSlow,
-    Work,
     join_encoded,
     join_found,
     needs_items,
     part_of,
     total,
 )
+from hamtarget.serve.lanes.match_work import Matched, match_slowly
+from hamtarget.serve.lanes.memory import MemoryAccount
+from hamtarget.serve.lanes.work import TooSlow, Work
 from hamtarget.serve.messages.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.messages.item_messages import ItemIn
 from hamtarget.serve.messages.match_messages import MatchRequest

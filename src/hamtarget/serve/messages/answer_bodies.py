@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from hamtarget.items import Id, Item
 from hamtarget.serve.lanes.grouping import ShownGroups, ShownMembers
+from hamtarget.serve.lanes.jobs import Found
 from hamtarget.serve.lanes.match_work import Matched
-from hamtarget.serve.lanes.work import Found, hex_codes, payload_json
+from hamtarget.serve.lanes.showing import hex_codes, payload_json
 from hamtarget.serve.messages.match_messages import MatchRequest
 from hamtarget.serve.messages.search_messages import OneQuery
 from hamtarget.serve.pictures import Pictures
