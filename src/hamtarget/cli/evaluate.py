@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import typer
 
+from hamtarget.cli.inputs.training_data import holds_pictures, read_training_data
 from hamtarget.cli.terminal.arguments import AsJson, Key, Model, Seed, Workers
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import Column, note, write_json, write_table
-from hamtarget.cli.train import holds_pictures, read_training_data
 from hamtarget.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
