@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, Neighbors

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from hamtarget.datasets.sample import fashion_sample
     from hamtarget.datasets.vectors.ground_truth import exact_neighbors
     from hamtarget.datasets.vectors.vector_files import open_vectors
-    from hamtarget.datasets.vectors.vector_sets import VectorSet, open_vector_set
+    from hamtarget.datasets.vectors.vector_sets import open_vector_set
 
 __all__ = [
     "ImageSet",
-    "VectorSet",
     "exact_neighbors",
     "fashion_sample",
     "open_vector_set",
@@ -26,7 +25,6 @@ __all__ = [
 
 _HOMES = {
     "ImageSet": "hamtarget.datasets.pictures.image_sets",
-    "VectorSet": "hamtarget.datasets.vectors.vector_sets",
     "exact_neighbors": "hamtarget.datasets.vectors.ground_truth",
     "fashion_sample": "hamtarget.datasets.sample",
     "open_vector_set": "hamtarget.datasets.vectors.vector_sets",

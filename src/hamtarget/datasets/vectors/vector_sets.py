@@ -87,6 +87,10 @@ def open_vector_set(
         seed: of the choice of rows to learn from, if the set has none.
         progress: called with the number of queries done and of all queries, if neighbours have to be computed.
 
+    Returns:
+        A set with the arrays `learn`, `base` and `queries`, the true `neighbors` of the queries, as row numbers of the
+        base, nearest first, and its `name`.
+
     Raises:
         FileError: a file is missing.
         CorruptFileError: a file is damaged, or the neighbours do not belong to this base.
