@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install -c constraints.txt
+# An installation knows where each module lay: one that has moved is found after the next.
+FOLDERS := $(shell find src -type d -not -name __pycache__)
 NATIVE := CMakeLists.txt $(shell find native -name tests -prune -o -type f -print)
 # Those of the environment, once it is set up, or else of the system.
 CMAKE  := $(firstword $(wildcard $(BIN)/cmake) cmake)
@@ -72,7 +74,7 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt packages/models/pyproject.
 	@$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.dependencies $(NATIVE)
+$(VENV)/.installed: $(VENV)/.dependencies $(NATIVE) $(FOLDERS)
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 

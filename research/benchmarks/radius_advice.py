@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hamtarget._picture_form import form_of
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.codes import Codes, distances, pack
-from hamtarget.datasets.images import read_image
+from hamtarget.datasets.pictures.images import read_image
 from hamtarget.encoders import open_encoder
 from hamtarget.errors import ImageError
 from hamtarget.evaluation import advise_radius

@@ -18,9 +18,9 @@ import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, train
-from hamtarget.learn.checkpoint import TrainingProgress
 from hamtarget.learn.networks.dense import DenseNet
-from hamtarget.learn.similarity import nearest_neighbors
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from hamtarget.learn.training.checkpoint import TrainingProgress
 
 N_ITEMS = 100_000
 

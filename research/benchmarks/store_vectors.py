@@ -29,7 +29,7 @@ from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.search import MultiIndex, NeighborIndex
 from hamtarget.search.requests import Requests
 from hamtarget.store import Store
-from hamtarget.store.tuning import Tuning, n_tuning_queries, tune_index
+from hamtarget.store.vectors.tuning import Tuning, n_tuning_queries, tune_index
 from research.benchmarks.search_sets import data_folder
 
 K = 10

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hamtarget
-from hamtarget.encoders.simhash import SimHash64, words_of
+from hamtarget.encoders.texts.simhash import SimHash64, words_of
 from hamtarget.evaluation.provenance import provenance, write_json
 
 Words = list[str]

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets import VectorSet, open_vector_set, open_vectors
+from hamtarget.datasets import open_vector_set, open_vectors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
-from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.training.checkpoint import TrainingProgress
 from research.benchmarks.search_sets import data_folder
 
 N_BITS = 64

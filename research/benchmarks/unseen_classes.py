@@ -52,11 +52,11 @@ from hamtarget.encoders import ITQ
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions
+from hamtarget.learn.fitting.pictures import feature_layers
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.head import HashModel
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pictures import feature_layers
+from hamtarget.learn.training.options import TrainingOptions
 from research.comparators import CSQLoss, DBRLoss, OrthoHashLoss
 from research.paper.image_methods import radii
 

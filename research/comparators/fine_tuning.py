@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hamtarget.errors import DtypeError, ShapeError
-from hamtarget.learn.checkpoint import TrainingProgress
-from hamtarget.learn.fitting import torch_device
+from hamtarget.learn.fitting.arrays import torch_device
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.head import HashHead, HashModel
 from hamtarget.learn.networks.standardize import Standardize
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.similarity import as_similarity
-from hamtarget.learn.trainer import train
+from hamtarget.learn.similarity.as_similarity import as_similarity
+from hamtarget.learn.training.checkpoint import TrainingProgress
+from hamtarget.learn.training.options import TrainingOptions
+from hamtarget.learn.training.trainer import train
 
 # Images sent through the network at a time when encoding.
 _ENCODED_ROWS = 500

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.datasets.image_sets import ImageSet
+from hamtarget.datasets.pictures.image_sets import ImageSet
 from hamtarget.errors import CorruptFileError, FileError
 from research.datasets.imagenet100 import is_imagenet, open_imagenet100
 

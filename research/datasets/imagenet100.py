@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets.image_sets import ImageSet, listed
+from hamtarget.datasets.pictures.image_sets import ImageSet, listed
 from hamtarget.errors import FileError
 
 # Where copies of ImageNet keep their photos, below the folder that is given.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hamtarget.datasets import ImageSet
-from hamtarget.datasets.images import read_images
+from hamtarget.datasets.pictures.images import read_images
 from hamtarget.learn.networks.backbones import backbone
 
 _POSITIONS = 100

@@ -25,7 +25,7 @@ from PIL import Image
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
 from hamtarget.datasets import read_images
-from hamtarget.datasets.image_sets import ImageSet, image_files
+from hamtarget.datasets.pictures.image_sets import ImageSet, image_files
 from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder

@@ -28,10 +28,10 @@ import numpy as np
 
 from hamtarget.datasets import ImageSet
 from hamtarget.datasets.content_cache import digest_of
-from hamtarget.datasets.image_sets import listed
-from hamtarget.datasets.picture_folders import list_pictures
-from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
-from hamtarget.learn.features import picture_features
+from hamtarget.datasets.pictures.image_sets import listed
+from hamtarget.datasets.pictures.picture_folders import list_pictures
+from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
+from hamtarget.learn.fitting.features import picture_features
 from hamtarget.learn.networks.choosing import chosen_backbone
 from research.benchmarks.photos_map import split
 

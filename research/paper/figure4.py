@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.lookup import K

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.learn import backbone
-from hamtarget.learn.fitting import torch_device
+from hamtarget.learn.fitting.arrays import torch_device
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from research.comparators.fine_tuning import FineTuner
 from research.datasets import open_image_data

@@ -30,7 +30,7 @@ from hamtarget.learn.losses.class_codes import class_means
 from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashHead
-from hamtarget.learn.similarity import as_similarity
+from hamtarget.learn.similarity.as_similarity import as_similarity
 from research.comparators.fine_tuning import FineTuner
 from research.paper.image_methods import METHODS, LossTask, Setting
 from research.paper.image_tasks import Task

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.search import BatchHits, Embeddings, MultiIndex
 from hamtarget.search.results import Costs
 from research.threads import one_thread

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
-from hamtarget.datasets import VectorSet
-from hamtarget.encoders.linear import LinearEncoder
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
 from hamtarget.search import BatchHits, Embeddings, MultiIndex, unit_int8
 from hamtarget.search.results import Costs

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import InputError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.lookup import exact_lookup

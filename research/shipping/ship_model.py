@@ -12,7 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from hamtarget.datasets import VectorSet, exact_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
 from research.datasets.descriptors import generated_descriptors

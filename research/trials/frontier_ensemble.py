@@ -22,7 +22,7 @@ from hamtarget.learn.losses import pair_cost
 from hamtarget.learn.losses.pair_cost import PairCost, Probability
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.precision import full_float32
-from hamtarget.learn.sampling import GroupBatchSampler
+from hamtarget.learn.training.sampling import GroupBatchSampler
 
 N_BITS, RADIUS, SHARPNESS = 64, 2, 4.0
 # As `HammingTargetLoss` has it: shorter vectors of logits are not stretched to unit length.

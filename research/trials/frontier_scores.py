@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.codes import substring_bounds
-from hamtarget.datasets import VectorSet
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.learn.losses.binomial import log_tails_continued
 from hamtarget.learn.losses.pair_cost import PairCost, Probability
 from research.trials.frontier_ensemble import N_BITS, RADIUS, units_of

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from hamtarget.datasets import VectorSet, exact_neighbors, fashion_sample
+from hamtarget.datasets import exact_neighbors, fashion_sample
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.linear import LinearEncoder
+from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, ProbingLoss, TrainingOptions
 from research.paper.probing import nearest_read

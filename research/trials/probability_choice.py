@@ -29,7 +29,7 @@ from hamtarget.datasets import fashion_sample
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import Neighbors
-from hamtarget.learn.similarity import nearest_neighbors
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 from research.paper.encoder_settings import encoder_of
 
 READ = (1000, 2000, 4000, 8000)

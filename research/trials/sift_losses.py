@@ -32,7 +32,7 @@ from hamtarget.learn.losses.base import LossTerms
 from hamtarget.learn.losses.pair_loss import PairLoss
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.networks.standardize import Standardize
-from hamtarget.learn.similarity import nearest_neighbors
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 N_BITS = 64
 READS = (500, 1000, 2000, 4000, 8000)

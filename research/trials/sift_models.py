@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hamtarget.datasets import VectorSet, open_vectors
+from hamtarget.datasets import open_vectors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from research.paper.vector_models import (
     FINE,
     LAMBDAS,

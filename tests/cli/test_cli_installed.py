@@ -34,7 +34,7 @@ def test_what_is_there_and_what_is_not(monkeypatch):
         raise metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(installed.metadata, "version", version)
-    monkeypatch.setattr("hamtarget.datasets.picture_formats._has", lambda feature: False)
+    monkeypatch.setattr("hamtarget.datasets.pictures.picture_formats._has", lambda feature: False)
     told = installed.installed()
     assert told["pillow-heif"] == "not installed: pip install 'hamtarget[heic]'"
     assert told["AVIF"] == "cannot be read: pip install 'Pillow>=11.3'"

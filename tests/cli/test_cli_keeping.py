@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
 from hamtarget.store import Item, Store
-from hamtarget.store.sqlite import database
+from hamtarget.store.sqlite.tables import database
 
 CODES = np.random.default_rng(1).integers(0, 256, (40, 8), dtype=np.uint8)
 

@@ -14,7 +14,7 @@ from hamtarget.cli.main import app
 from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.encoders.opening import open_encoder
 from hamtarget.learn import ClassCodes, HashEncoder
-from hamtarget.learn import features as features_module
+from hamtarget.learn.fitting import features as features_module
 from hamtarget.learn.networks import choosing
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.resnet50 import ResNet50
@@ -137,7 +137,7 @@ def test_a_flat_folder(photos, tmp_path):
 
 
 def test_unlabelled_pictures_are_judged_by_what_the_network_sees(photos, tmp_path, monkeypatch):
-    from hamtarget.learn import saving
+    from hamtarget.learn.files import saving
 
     monkeypatch.setattr(saving, "backbone", lambda: TinyNetwork())
     assert run("train", photos / "bars", "--model", tmp_path / "model", *FAST).exit_code == 0

@@ -12,9 +12,10 @@ from hamtarget.cli.inputs.learned_codes import with_learned_codes
 from hamtarget.cli.inputs.new_stores import WantedStore
 from hamtarget.cli.inputs.records import Records
 from hamtarget.cli.main import app
-from hamtarget.encoders import vector_codes
+from hamtarget.encoders.vectors import vector_codes
 from hamtarget.search import neighbor_index
-from hamtarget.store import Store, nearest_vectors
+from hamtarget.store import Store
+from hamtarget.store.vectors import nearest_vectors
 
 N_ROWS = 2600
 

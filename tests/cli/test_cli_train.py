@@ -159,7 +159,7 @@ def test_interrupted_training_goes_on(vectors, monkeypatch):
     """The second run begins where the first was stopped, and ends with what one run alone gives."""
     rows, settings = vectors / "rows.npz", ["--steps", "60", "--batch-size", "16", "--width", "4", "--device", "cpu"]
     assert run("train", rows, "--model", vectors / "whole", *settings).exit_code == 0
-    from hamtarget.learn.training_log import TrainingLog
+    from hamtarget.learn.training.training_log import TrainingLog
 
     real, steps = TrainingLog.training, []
 
@@ -203,7 +203,7 @@ def test_codes_that_find_everything_are_told_of(tmp_path, photos):
 
 
 def test_a_collapse_leaves_no_checkpoint_behind(vectors, monkeypatch):
-    from hamtarget.learn.collapse import CollapseWatch
+    from hamtarget.learn.training.collapse import CollapseWatch
 
     def collapsed(self, step, terms):
         if step == 40:

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from hamtarget.cli.main import app
 from hamtarget.search import neighbor_index
-from hamtarget.store import Store, nearest_vectors
+from hamtarget.store import Store
+from hamtarget.store.vectors import nearest_vectors
 
 pytest.importorskip("torch")
 

@@ -34,7 +34,8 @@ class Stores:
 
     def prepare(self):
         """Make everything happen often that a large store does rarely: saves of the index, checkpoints of the log."""
-        from hamtarget.store.sqlite import database, engine
+        from hamtarget.store.sqlite import engine
+        from hamtarget.store.sqlite.tables import database
 
         engine._UNSAVED_ROWS = 40
         database._LOG_PAGES = 40
@@ -163,7 +164,7 @@ class CarelessStores(Stores):
 
     def prepare(self):
         """Let no commit reach the disk."""
-        from hamtarget.store.sqlite import database
+        from hamtarget.store.sqlite.tables import database
 
         super().prepare()
         database._SYNCHRONOUS = {"full": "OFF", "os": "OFF"}

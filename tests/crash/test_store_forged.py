@@ -13,7 +13,7 @@ import pytest
 
 from hamtarget.errors import CorruptFileError, FileError, HamtargetError
 from hamtarget.store import Item, Store
-from hamtarget.store.ids import name_checksum, row_checksum
+from hamtarget.store.items.ids import name_checksum, row_checksum
 from hamtarget.store.settings import _checksum
 
 CODE = np.zeros(8, dtype=np.uint8)

@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_the_store_and_its_index_in_step(tmp_path, monkeypat
         store.put_rows(**rows(0, 10))
         with monkeypatch.context() as patch:
             if moment == "put":
-                patch.setattr("hamtarget.store.sqlite.writing.write_items", interrupted(rows))
+                patch.setattr("hamtarget.store.sqlite.tables.writing.write_items", interrupted(rows))
             elif moment == "commit":
                 # `apply` comes right after the commit.
                 patch.setattr(store._engine._live, "apply", interrupted(store._engine._live.apply))

@@ -16,7 +16,7 @@ import pytest
 
 from hamtarget.errors import UnsupportedFileError
 from hamtarget.store import Item, Store
-from hamtarget.store.sqlite import migrations
+from hamtarget.store.sqlite.tables import migrations
 
 # Whoever changes one of these has broken the stores that people have.
 SHA256 = {

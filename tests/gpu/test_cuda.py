@@ -15,7 +15,7 @@ from hamtarget.learn import (
     train,
 )
 from hamtarget.learn.networks.dense import DenseNet
-from hamtarget.learn.similarity import nearest_neighbors
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 

@@ -8,7 +8,7 @@ import torch
 
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.learn import HammingTargetLoss, HashModel, Labels, MultiLabels, Neighbors, TrainingOptions, train
-from hamtarget.learn.held_out import HeldOutLoss
+from hamtarget.learn.fitting.held_out import HeldOutLoss
 from hamtarget.learn.losses.class_codes import class_means, codes_by_likeness, hadamard, hadamard_centers, max_min_codes
 from hamtarget.learn.losses.guided import GuidedLoss
 from hamtarget.learn.losses.proxies import ProxyLoss

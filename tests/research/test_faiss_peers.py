@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from hamtarget.datasets import VectorSet, exact_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, NotFittedError
 from hamtarget.evaluation.metrics import recall_at_k
 from research.paper.peers import measure_peers

@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from hamtarget.datasets import VectorSet, exact_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import InputError
+from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
-from hamtarget.learn.shipped_files import shipped_folder
 from research.datasets.descriptors import generated_descriptors
 from research.paper.probing import nearest_read
 

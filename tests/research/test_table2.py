@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget.datasets import VectorSet, exact_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import LSH
 from research.__main__ import app
 from research.paper import table2

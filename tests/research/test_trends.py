@@ -2,7 +2,8 @@
 
 import pytest
 
-from hamtarget.datasets import VectorSet, exact_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 from research.datasets.descriptors import generated_descriptors

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hamtarget.learn.options import TrainingOptions
+from hamtarget.learn.training.options import TrainingOptions
 from research import figures
 from research.benchmarks import unseen_classes
 from research.benchmarks.unseen_classes import Setting, Task, figures_of, ranked_map, read, trial_task

@@ -9,7 +9,8 @@ from services import SignEncoder, service
 from hamtarget.client import AsyncClient, Client
 from hamtarget.errors import HamtargetError
 from hamtarget.items import Item
-from hamtarget.store import Store, nearest_vectors
+from hamtarget.store import Store
+from hamtarget.store.vectors import nearest_vectors
 
 N_ROWS = 2500
 VECTORS = np.random.default_rng(8).normal(size=(N_ROWS, 8)).astype(np.float32)

@@ -13,8 +13,9 @@ from hamtarget.serve import ServiceSettings
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import priority
 from hamtarget.serve.lanes import work as work_module
-from hamtarget.serve.lanes.work import Encoded, SearchJob, Work
-from hamtarget.serve.messages import BatchSearchRequest
+from hamtarget.serve.lanes.jobs import Encoded, SearchJob
+from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.messages.search_messages import BatchSearchRequest
 from hamtarget.store import Store
 
 

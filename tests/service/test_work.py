@@ -13,8 +13,14 @@ from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import work as work_module
 from hamtarget.serve.lanes.coalescing import LATER
-from hamtarget.serve.lanes.work import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob, Work
-from hamtarget.serve.messages import BatchNearestRequest, BatchSearchRequest, NearestRequest, SearchRequest
+from hamtarget.serve.lanes.jobs import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob
+from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.messages.search_messages import (
+    BatchNearestRequest,
+    BatchSearchRequest,
+    NearestRequest,
+    SearchRequest,
+)
 from hamtarget.store import Store
 
 

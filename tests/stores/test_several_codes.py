@@ -11,7 +11,7 @@ from hamtarget.codes import distances
 from hamtarget.errors import CorruptFileError, DtypeError, InputError, LimitError, ShapeError
 from hamtarget.search import Embeddings, Limits
 from hamtarget.store import Item, Store
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW
 
 RNG = np.random.default_rng(7)
 CODES = RNG.integers(0, 256, (400, 8), dtype=np.uint8)

@@ -10,8 +10,9 @@ from hamtarget.errors import ClosedError, InputError, LimitError
 from hamtarget.search import neighbor_index
 from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
-from hamtarget.store import Store, nearest_vectors
-from hamtarget.store.sqlite import kept_cells
+from hamtarget.store import Store
+from hamtarget.store.sqlite.index import kept_cells
+from hamtarget.store.vectors import nearest_vectors
 
 pytest.importorskip("torch")
 

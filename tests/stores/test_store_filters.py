@@ -9,7 +9,7 @@ from hamtarget.codes import distances, unpack
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
 from hamtarget.search import MultiIndex
 from hamtarget.store import Item, Range
-from hamtarget.store.sqlite import searching
+from hamtarget.store.sqlite.index import searching
 
 RNG = np.random.default_rng(5)
 CODES = RNG.integers(0, 256, (600, 4), dtype=np.uint8)

@@ -16,8 +16,9 @@ from hamtarget.errors import (
 from hamtarget.search import Embeddings, neighbor_index
 from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
-from hamtarget.store import Item, nearest_vectors
-from hamtarget.store.tuning import Point, Tuning, tuning_of
+from hamtarget.store import Item
+from hamtarget.store.vectors import nearest_vectors
+from hamtarget.store.vectors.tuning import Point, Tuning, tuning_of
 
 pytest.importorskip("torch")
 

@@ -144,7 +144,7 @@ def test_a_damaged_encoder_is_refused(folder, tmp_path, name):
 def test_a_head_is_learned_and_needs_no_torch(folder, tmp_path):
     pytest.importorskip("torch")
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
-    from hamtarget.learn.texts import fit_texts, text_features
+    from hamtarget.learn.fitting.texts import fit_texts, text_features
 
     base = open_encoder(folder)
     texts = [

@@ -172,7 +172,7 @@ def test_a_training_that_failed_names_options_and_is_not_in_the_way_of_the_next(
         checkpoint.touch()
         raise TrainingError("the codes have collapsed")
 
-    monkeypatch.setattr("hamtarget.learn.texts.fit_texts", collapse)
+    monkeypatch.setattr("hamtarget.learn.fitting.texts.fit_texts", collapse)
     said = run("train", lines, "--sentence-model", folder, "--model", tmp_path / "model", code=2).output
     assert "the codes have collapsed (options: --dissimilar-weight," in said
     assert not checkpoint.exists()

@@ -16,12 +16,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
-from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone, shipped_files
+from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
+from hamtarget.learn.files import shipped_files
+from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
 from hamtarget.learn.networks import backbones, fetching
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
-from hamtarget.learn.shipped_files import shipped_folder
 from research.datasets import open_image_data
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from hamtarget import datasets  # noqa: E402
 from hamtarget.errors import CrowdedCodesWarning  # noqa: E402
-from hamtarget.learn import options  # noqa: E402
+from hamtarget.learn.training import options  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 

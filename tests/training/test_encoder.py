@@ -28,8 +28,8 @@ from hamtarget.learn import (
     ProbingLoss,
     SimilarPairs,
     TrainingOptions,
-    weights,
 )
+from hamtarget.learn.files import weights
 
 TRAINING = TrainingOptions(steps=20, batch_size=32, group_size=4)
 
@@ -75,7 +75,7 @@ def test_a_fitted_one_is_an_encoder(fitted):
 def test_rows_do_not_depend_on_their_batch(fitted, monkeypatch):
     inputs, _ = vectors()
     whole = fitted.logits(inputs)
-    monkeypatch.setattr("hamtarget.learn.fitted._ENCODED_ROWS", 7)
+    monkeypatch.setattr("hamtarget.learn.fitting.fitted._ENCODED_ROWS", 7)
     np.testing.assert_allclose(fitted.logits(inputs), whole, atol=1e-5)
 
 

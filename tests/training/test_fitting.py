@@ -29,11 +29,11 @@ from hamtarget.learn import (
     SimilarPairs,
     TrainingOptions,
 )
+from hamtarget.learn.fitting.objectives import loss_by_word
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.proxies import ProxyLoss
-from hamtarget.learn.objectives import loss_by_word
-from hamtarget.learn.similarity import nearest_neighbors
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 # Three steps do not tell much apart.
 pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
@@ -104,15 +104,15 @@ def test_bits_radius_and_weight_depend_on_what_is_similar(similar, n_bits, radiu
     ],
 )
 def test_the_loss_is_chosen_by_a_word_or_given(word, similar, expected, monkeypatch):
-    from hamtarget.learn import fitting
+    from hamtarget.learn.fitting import arrays
 
     seen = []
 
     def no_training(model, loss, *_, **__):
         seen.append(type(loss).__name__)
 
-    monkeypatch.setattr(fitting, "train", no_training)
-    monkeypatch.setattr(fitting, "warn_if_crowded", lambda *_: None)
+    monkeypatch.setattr(arrays, "train", no_training)
+    monkeypatch.setattr(arrays, "warn_if_crowded", lambda *_: None)
     HashEncoder(loss=word, **SMALL).fit(np.random.default_rng(0).normal(size=(60, 4)), similar)
     assert seen == [expected]
 

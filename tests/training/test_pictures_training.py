@@ -15,12 +15,12 @@ from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.encoders.opening import open_encoder
 from hamtarget.errors import FileError, InputError, UnsupportedFileError
 from hamtarget.learn import HashEncoder, ProbingLoss, TrainingOptions
-from hamtarget.learn import features as features_module
-from hamtarget.learn import pictures as pictures_module
-from hamtarget.learn.compact_onnx import int8_rows
+from hamtarget.learn.files.compact_onnx import int8_rows
+from hamtarget.learn.fitting import features as features_module
+from hamtarget.learn.fitting import pictures as pictures_module
+from hamtarget.learn.fitting.pictures import SkippedImageWarning
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.frozen import FrozenBackbone, fingerprint, is_frozen, weights_digest
-from hamtarget.learn.pictures import SkippedImageWarning
 
 # So few steps separate little.
 pytestmark = pytest.mark.filterwarnings("ignore::hamtarget.errors.CrowdedCodesWarning")
@@ -328,7 +328,7 @@ def test_a_model_on_the_shipped_network_is_small(photos, tmp_path, monkeypatch):
     pictures = few.decode((3, 160, 160)).images
     np.testing.assert_allclose(OnnxEncoder(path).logits(pictures), encoder.logits(pictures), atol=1e-3)
     # A later version may have other weights under this name.
-    from hamtarget.learn import saving
+    from hamtarget.learn.files import saving
 
     shipped = saving.backbone()
     shipped.conv1.bias.data += 1

@@ -9,9 +9,9 @@ from torch import nn
 
 from hamtarget.errors import CorruptFileError, InputError, TrainingError, UnsupportedFileError
 from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
-from hamtarget.learn.held_out import HeldOutLoss, split
+from hamtarget.learn.files.weights import write_tensors
+from hamtarget.learn.fitting.held_out import HeldOutLoss, split
 from hamtarget.learn.networks.dense import DenseNet
-from hamtarget.learn.weights import write_tensors
 
 N, COLUMNS, N_BITS = 200, 6, 16
 OPTIONS = TrainingOptions(
@@ -252,7 +252,7 @@ def test_the_rate_rises_then_falls_to_nothing():
 
 
 def test_biases_and_norms_do_not_decay():
-    from hamtarget.learn.trainer import _optimizer
+    from hamtarget.learn.training.trainer import _optimizer
 
     trained = model()
     groups = _optimizer(nn.ModuleDict({"model": trained}), replace(OPTIONS, weight_decay=0.5)).param_groups

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
 REPOSITORY = ROOT.parents[1]
+# In one folder, with its `__init__.py`.
+MOST_MODULES = 18
 GROUND = {
     "_exports",
     "_files",
@@ -44,11 +47,11 @@ MAY_IMPORT = {
     "evaluation.altered_pictures": GROUND | {"datasets", "encoders.protocol"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
-    "datasets.images": GROUND | {"_native"},
+    "datasets.pictures.images": GROUND | {"_native"},
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     # Learns on the features of a sentence model, and joins both.
-    "learn.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
+    "learn.fitting.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
     "store": GROUND | {"datasets", "encoders", "search"},
     "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "folders": GROUND | {"copies", "datasets", "encoders", "store"},
@@ -82,7 +85,7 @@ OUTSIDE = {
     "cli": {"numpy", "rich", "typer"},
     "copies": {"numpy", "PIL"},
     "datasets": {"numpy", "h5py", "PIL"},
-    "datasets.picture_formats": {"PIL", "pillow_heif"},
+    "datasets.pictures.picture_formats": {"PIL", "pillow_heif"},
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
     "encoders.onnx_encoder": {"numpy", "onnxruntime"},
@@ -160,6 +163,12 @@ def wrongs(found):
             yield f"{module} imports {name}"
         elif any(lies_in(module, one) and lies_in(inner, other) for one, other in STRANGERS):
             yield f"{module} imports {name}, which it must not know"
+
+
+def test_no_folder_is_crowded():
+    """Folders with more modules are divided into rooms. Those of the command are one file for each verb."""
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {"cli": counts["cli"]}
 
 
 def test_rooms_import_only_what_lies_below_them():

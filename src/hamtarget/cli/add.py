@@ -102,7 +102,7 @@ def add(
     read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or a
     line that cannot be read is named and left out; the exit code is then 1.
     """
-    from hamtarget.encoders.simhash import SimHash64
+    from hamtarget.encoders.texts.simhash import SimHash64
 
     with ExitStack() as stack:
         opened = open_existing(store)
@@ -194,7 +194,7 @@ def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
     from hamtarget.cli.inputs.record_codes import embeddings_of, encode_records
-    from hamtarget.store.copy_defaults import is_made_for_copies
+    from hamtarget.store.defaults.copy_defaults import is_made_for_copies
 
     encoder: Encoder | None = store.encoder if store.has_encoder else None
     # Codes of copies are shared with `dups`; embeddings are not kept there.
@@ -263,7 +263,7 @@ def _with_state(record: Record) -> Record:
     """Return a picture of a folder with the state of its file, by which `sync` sees later that it has changed."""
     if record.image is None or "folder" not in (record.payload or {}):
         return record
-    from hamtarget.datasets.picture_payloads import read_state
+    from hamtarget.datasets.pictures.picture_payloads import read_state
 
     state = read_state(record.image)
     return record if state is None else replace(record, payload={**(record.payload or {}), "file": str(state)})
@@ -282,7 +282,7 @@ def _takes_texts(
     Raises:
         InputError: it does not, and an option for texts is given.
     """
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if takes_texts(encoder):
         return True

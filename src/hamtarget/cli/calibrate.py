@@ -191,7 +191,7 @@ def _encoder_of(store: Store, *, needed: bool) -> Encoder | None:
 
 def _pictures(store: Store, wanted: int, images: list[Path], seed: int) -> Iterator[Path]:
     """Yield the paths of pictures that payloads of the store name and that are there."""
-    from hamtarget.datasets.picture_roots import PictureRoots
+    from hamtarget.datasets.pictures.picture_roots import PictureRoots
 
     roots = PictureRoots([*images, Path.cwd()])
     found = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hamtarget.cli.terminal.bars import Telling
     from hamtarget.demo.copies import DuplicateCount
     from hamtarget.demo.walk import Score
-    from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
 
 def demo(

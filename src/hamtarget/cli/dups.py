@@ -111,7 +111,7 @@ def _holds_texts(place: str, encoder: str | None, column: str | None) -> bool:
 
     A CSV without that column names pictures.
     """
-    from hamtarget.datasets.text_files import column_names, is_text_file
+    from hamtarget.datasets.texts.text_files import column_names, is_text_file
     from hamtarget.encoders.hash_files import TEXT_HASHES
     from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME
 
@@ -257,7 +257,7 @@ def _check_names_pictures(place: str, found: FoundCopies) -> None:
     """
     if found.n_pictures or not os.path.isfile(place) or any(map(os.path.exists, found.broken)):
         return
-    from hamtarget.datasets.text_files import column_names
+    from hamtarget.datasets.texts.text_files import column_names
 
     columns = column_names(place)
     advice = (

@@ -44,7 +44,7 @@ def encode(
     from hamtarget._files import write_atomically
     from hamtarget.cli.inputs.record_codes import encode_records
     from hamtarget.encoders import open_encoder
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     encoder = open_encoder(model)
     records = (

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import typer
 
+from hamtarget.cli.inputs.training_data import holds_pictures, read_training_data
 from hamtarget.cli.terminal.arguments import AsJson, Key, Model, Seed, Workers
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import Column, note, write_json, write_table
-from hamtarget.cli.train import holds_pictures, read_training_data
 from hamtarget.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
     from hamtarget.evaluation.metrics import Relevance
     from hamtarget.evaluation.report import Evaluation
-    from hamtarget.learn.pictures import EncodedPictures
+    from hamtarget.learn.fitting.pictures import EncodedPictures
     from hamtarget.progress import Progress
 
 _ENCODED_ROWS = 4096

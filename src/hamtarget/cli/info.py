@@ -14,7 +14,7 @@ from hamtarget.cli.terminal.arguments import AsJson
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 
 if TYPE_CHECKING:
-    from hamtarget.store.tuning import Point
+    from hamtarget.store.vectors.tuning import Point
 
 
 def info(
@@ -113,7 +113,7 @@ def _neighbors(place: str) -> dict[str, Any]:
 
 
 def _images(place: str) -> dict[str, Any]:
-    from hamtarget.datasets.image_sets import ImageSet, image_files
+    from hamtarget.datasets.pictures.image_sets import ImageSet, image_files
     from hamtarget.errors import FileError
 
     path = Path(place)

@@ -171,9 +171,9 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
-    from hamtarget.store.copy_defaults import is_made_for_copies
-    from hamtarget.store.probe_defaults import is_made_for_probing, probing_defaults
-    from hamtarget.store.text_defaults import CHOSEN_FOR_EACH_HIT, ranks_texts
+    from hamtarget.store.defaults.copy_defaults import is_made_for_copies
+    from hamtarget.store.defaults.probe_defaults import is_made_for_probing, probing_defaults
+    from hamtarget.store.defaults.text_defaults import CHOSEN_FOR_EACH_HIT, ranks_texts
 
     if wanted.recall is not None and store.vectors is None:
         raise InputError(f"--recall is given, but {store.path} keeps no vectors; leave it out, or make a new store")
@@ -314,7 +314,7 @@ def _are_vectors(encoded: EncodedRecords, wanted: _Wanted) -> bool:
 
 def _logits(store: Store, encoded: EncodedRecords, vectors: Any) -> Any:
     """Return the logits of vectors; those of items of the store are made anew, since only their signs are kept."""
-    from hamtarget.store.kept_vectors import restored_vectors
+    from hamtarget.store.vectors.kept_vectors import restored_vectors
 
     if all(record.code is None for record in encoded.records) or store.embeddings is None:
         return encoded.logits
@@ -327,7 +327,7 @@ def _as_dict(hit: Hit, payload: Any) -> dict[str, Any]:
 
 
 def _row(query: str | int, hit: dict[str, Any]) -> tuple[str, ...]:
-    from hamtarget.datasets.picture_payloads import shown_payload
+    from hamtarget.datasets.pictures.picture_payloads import shown_payload
 
     payload = "" if hit["payload"] is None else json.dumps(shown_payload(hit["payload"]), ensure_ascii=False)
     closeness = f"{hit['embedding_distance']:.4f}" if "embedding_distance" in hit else ""

@@ -15,7 +15,7 @@ from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
-    from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
 # Rows that cannot be read, which are named one by one.
 _NAMED = 10
@@ -59,10 +59,10 @@ def train_texts(asked: TextTraining) -> None:
     from hamtarget.encoders.sentence.model_folder import is_sentence_model
     from hamtarget.encoders.sentence.text_encoder import TextEncoder
     from hamtarget.learn import HashEncoder, TrainingOptions
-    from hamtarget.learn.checkpoint import TrainingProgress
-    from hamtarget.learn.objectives import loss_by_word
-    from hamtarget.learn.similarity import as_similarity
-    from hamtarget.learn.texts import fit_texts
+    from hamtarget.learn.fitting.objectives import loss_by_word
+    from hamtarget.learn.fitting.texts import fit_texts
+    from hamtarget.learn.similarity.as_similarity import as_similarity
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
     if not is_sentence_model(asked.sentence_model):
         raise FileError(
@@ -154,7 +154,7 @@ def train_texts(asked: TextTraining) -> None:
 
 def _read(asked: TextTraining) -> tuple[list[str], list[str] | None]:
     """Return the texts and, if a column has them, their labels; rows that cannot be read are named and left out."""
-    from hamtarget.datasets.text_files import read_texts
+    from hamtarget.datasets.texts.text_files import read_texts
 
     n_broken = 0
 

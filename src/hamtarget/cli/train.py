@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -13,33 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hamtarget.cli.inputs.training_data import counted, holds_pictures, image_set, read_training_data
 from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, TextColumn, Workers
-from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_stderr
+from hamtarget.cli.terminal.bars import named_progress_on_stderr
 from hamtarget.cli.terminal.output import note, write_json
-from hamtarget.errors import CrowdedCodesWarning, FileError, InputError, TrainingError
+from hamtarget.errors import CrowdedCodesWarning, InputError, TrainingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder
-    from hamtarget.learn.checkpoint import TrainingProgress
     from hamtarget.learn.networks.builder import Network
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
 CHECKPOINT = "checkpoint.safetensors"
 # Side of the images that a small network learns from.
 _SIDE = 64
 # How the library's advice is followed on the command line.
 _OPTIONS = "(options: --dissimilar-weight, --center median, --epochs, --bits, --radius)"
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingData:
-    """Inputs to learn from, their labels if there are any, and a description for people."""
-
-    inputs: NDArray[Any]
-    labels: NDArray[Any] | None
-    description: str
 
 
 def train(
@@ -237,22 +229,22 @@ def train(
     )
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
-    from hamtarget.learn.checkpoint import TrainingProgress
+    from hamtarget.learn.fitting.objectives import loss_by_word
+    from hamtarget.learn.fitting.pictures import loss_word_for, training_for
+    from hamtarget.learn.fitting.vector_defaults import vector_training
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.networks.choosing import chosen_backbone
     from hamtarget.learn.networks.frozen import picture_shape
-    from hamtarget.learn.objectives import loss_by_word
-    from hamtarget.learn.pictures import loss_word_for, training_for
-    from hamtarget.learn.similarity import as_similarity
-    from hamtarget.learn.vector_defaults import vector_training
+    from hamtarget.learn.similarity.as_similarity import as_similarity
+    from hamtarget.learn.training.checkpoint import TrainingProgress
 
     inputs: NDArray[Any] | ImageSet
     network: Network
     if is_pictures and backbone != "none":
         network = pretrained = chosen_backbone(backbone, size=size, trained=fine_tune)
-        inputs = _image_set(source)
+        inputs = image_set(source)
         labels, side = inputs.labels, picture_shape(pretrained)[-1]
-        description = _counted(len(inputs), inputs)
+        description = counted(len(inputs), inputs)
     else:
         side = size or _SIDE
         data = read_training_data(
@@ -328,7 +320,7 @@ def train(
             raise TrainingError(f"{error} {_OPTIONS}") from error
     n_rows = len(inputs) - len(skipped)
     if isinstance(inputs, ImageSet):
-        description = _counted(n_rows, inputs)
+        description = counted(n_rows, inputs)
     encoder.save(model)
     exported = onnx and _export(encoder, model)
     if checkpoint is None:
@@ -355,33 +347,6 @@ def train(
     typer.echo(f"Model: {model} ({encoder.n_bits} bits, {aim}{', with ONNX' if exported else ''})")
 
 
-def read_training_data(
-    source: Path, *, shape: tuple[int, ...], key: str | None, sample: int | None, seed: int, workers: int
-) -> TrainingData:
-    """Return the inputs to learn from, or to evaluate with.
-
-    Args:
-        source: folder of class folders, CSV, or file of vectors.
-        shape: shape of an image.
-        key: name of the array in a file of vectors.
-        sample: largest number of vectors, drawn at random. None: all.
-        seed: seed of that draw.
-        workers: number of processes that read images.
-
-    Raises:
-        FileError: the source cannot be read, or fewer than two of its images can.
-        InputError: there is not one label for each vector.
-    """
-    if holds_pictures(source):
-        return _read_images(source, shape, workers)
-    return _read_vectors(source, key=key, sample=sample, seed=seed)
-
-
-def holds_pictures(source: Path) -> bool:
-    """Return True if an input is a folder or a CSV of images."""
-    return source.is_dir() or source.suffix.lower() == ".csv"
-
-
 def _check_options(
     source: Path,
     *,
@@ -406,82 +371,10 @@ def _check_options(
         )
 
 
-def _read_images(source: Path, shape: tuple[int, ...], workers: int) -> TrainingData:
-    images = _image_set(source)
-    with progress_on_stderr("Reading images") as tell:
-        decoded = images.decode(shape, workers=workers, progress=tell)
-    for row, reason in decoded.broken.items():
-        note(f"hamtarget: left out image {row:,}: {reason}")
-    if len(decoded.rows) < 2:
-        raise FileError(f"{source}: {len(decoded.rows)} images could be read; learning needs at least 2")
-    labels = images.labels
-    description = _counted(len(decoded.rows), images)
-    return TrainingData(decoded.images, None if labels is None else labels[decoded.rows], description)
-
-
-def _image_set(source: Path) -> ImageSet:
-    """Return the images of a folder or a CSV, with notes on classes that bring nothing."""
-    import numpy as np
-
-    from hamtarget.datasets import ImageSet
-    from hamtarget.datasets.image_sets import listed
-
-    if not source.is_dir():
-        return ImageSet.from_csv(source)
-    images = ImageSet.from_folder(source)
-    if images.labels is None:
-        return images
-    names = images.class_names
-    empty = sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name not in names)
-    empty = [name for name in empty if not name.startswith(".")]
-    if empty:
-        note(f"hamtarget: no image in {listed(empty)}: no class")
-    single = [names[number] for number in np.flatnonzero(np.bincount(images.labels) == 1)]
-    if single:
-        note(f"hamtarget: one image only, which has no similar one, in {listed(single)}")
-    beside = sorted(entry.name for entry in source.iterdir() if entry.is_file() and _is_image(entry))
-    if beside:
-        note(f"hamtarget: left out, since images beside the folders are of no class: {listed(beside)}")
-    return images
-
-
-def _is_image(path: Path) -> bool:
-    """Return True if a file is listed as an image, by its name."""
-    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
-
-    return not path.name.startswith(".") and path.suffix.lower() in IMAGE_SUFFIXES
-
-
-def _counted(n_images: int, images: ImageSet) -> str:
-    return f"{n_images:,} images" + (f" of {len(images.class_names):,} classes" if images.labels is not None else "")
-
-
-def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: int) -> TrainingData:
-    import numpy as np
-
-    from hamtarget.datasets import open_vectors
-    from hamtarget.datasets.vector_files import read_arrays, vector_format
-
-    vectors = open_vectors(source, key=key)
-    labels = None
-    if vector_format(source) in (".npz", ".hdf5"):
-        arrays = read_arrays(source)
-        if "labels" in arrays and key != "labels":
-            labels = arrays["labels"]()
-            if len(labels) != len(vectors):
-                raise InputError(f"{source} has {len(labels):,} labels for {len(vectors):,} vectors; expected as many")
-    description = f"{len(vectors):,} vectors"
-    if sample is not None and len(vectors) > sample:
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:sample])
-        vectors, labels = vectors[chosen], None if labels is None else labels[chosen]
-        description = f"{sample:,} of {description}"
-    return TrainingData(vectors, labels, description)
-
-
 @contextmanager
 def _warnings_as_notes() -> Iterator[list[str]]:
     """Show warnings as notes on the standard error, after the work; yield a list that gets those of skipped images."""
-    from hamtarget.learn.pictures import SkippedImageWarning
+    from hamtarget.learn.fitting.pictures import SkippedImageWarning
 
     skipped: list[str] = []
     with warnings.catch_warnings(record=True) as caught:

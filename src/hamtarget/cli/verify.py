@@ -76,7 +76,7 @@ def _model(place: str) -> _Checked:
         return _Checked()
     if export.exists():
         OnnxEncoder(export)
-    from hamtarget.learn.weights import read_tensors
+    from hamtarget.learn.files.weights import read_tensors
 
     read_tensors(weights, kind="model")
     return _Checked()
@@ -97,8 +97,8 @@ def _neighbors(place: str) -> _Checked:
 
 
 def _images(place: str) -> _Checked:
-    from hamtarget.datasets.image_sets import ImageSet, image_files
-    from hamtarget.datasets.images import decode_images
+    from hamtarget.datasets.pictures.image_sets import ImageSet, image_files
+    from hamtarget.datasets.pictures.images import decode_images
 
     path = Path(place)
     sources = ImageSet.from_csv(path).sources if path.is_file() else image_files(path)

@@ -170,7 +170,7 @@ def _drawing(copy: Copy) -> str:
     from PIL import Image
 
     from hamtarget._picture_form import PictureForm
-    from hamtarget.datasets.images import read_image
+    from hamtarget.datasets.pictures.images import read_image
 
     scale = min(1.0, _SIDE / max(copy.width, copy.height, 1))
     height, width = max(1, round(copy.height * scale)), max(1, round(copy.width * scale))

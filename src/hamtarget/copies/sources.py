@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hamtarget._reading import lines_of, reason_of
-from hamtarget.datasets.picture_folders import Found, list_pictures
-from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+from hamtarget.datasets.pictures.picture_folders import Found, list_pictures
+from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 from hamtarget.errors import CorruptFileError, FileError
 
 _LIST_SUFFIX = ".txt"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hamtarget.copies.finding import chosen_radius, opened_encoder
 from hamtarget.copies.text_results import FoundTextCopies, TextCopy
-from hamtarget.datasets.text_files import STDIN, TextRow, read_texts
-from hamtarget.encoders.simhash import SimHash64
+from hamtarget.datasets.texts.text_files import STDIN, TextRow, read_texts
+from hamtarget.encoders.texts.simhash import SimHash64
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Stages
 
@@ -63,7 +63,7 @@ def find_text_copies(
     """
     from hamtarget.codes import check_radius
     from hamtarget.copies.grouping import group_around_best
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if str(source) == STDIN:
         raise FileError("the standard input cannot be read twice; expected a file of texts")

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from hamtarget._exports import lazy_exports
 
 if TYPE_CHECKING:
-    from hamtarget.datasets.ground_truth import exact_neighbors
-    from hamtarget.datasets.image_sets import ImageSet
-    from hamtarget.datasets.images import read_images
+    from hamtarget.datasets.pictures.image_sets import ImageSet
+    from hamtarget.datasets.pictures.images import read_images
     from hamtarget.datasets.sample import fashion_sample
-    from hamtarget.datasets.vector_files import open_vectors
-    from hamtarget.datasets.vector_sets import VectorSet, open_vector_set
+    from hamtarget.datasets.vectors.ground_truth import exact_neighbors
+    from hamtarget.datasets.vectors.vector_files import open_vectors
+    from hamtarget.datasets.vectors.vector_sets import open_vector_set
 
 __all__ = [
     "ImageSet",
-    "VectorSet",
     "exact_neighbors",
     "fashion_sample",
     "open_vector_set",
@@ -25,13 +24,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ImageSet": "hamtarget.datasets.image_sets",
-    "VectorSet": "hamtarget.datasets.vector_sets",
-    "exact_neighbors": "hamtarget.datasets.ground_truth",
+    "ImageSet": "hamtarget.datasets.pictures.image_sets",
+    "exact_neighbors": "hamtarget.datasets.vectors.ground_truth",
     "fashion_sample": "hamtarget.datasets.sample",
-    "open_vector_set": "hamtarget.datasets.vector_sets",
-    "open_vectors": "hamtarget.datasets.vector_files",
-    "read_images": "hamtarget.datasets.images",
+    "open_vector_set": "hamtarget.datasets.vectors.vector_sets",
+    "open_vectors": "hamtarget.datasets.vectors.vector_files",
+    "read_images": "hamtarget.datasets.pictures.images",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

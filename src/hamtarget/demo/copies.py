@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hamtarget.datasets.sample import Sample
 from hamtarget.demo.walk import new_store
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
-from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.training.checkpoint import TrainingProgress
 
 N_BITS = 64
 RADIUS = 4

@@ -12,13 +12,13 @@ import numpy as np
 
 from hamtarget.datasets.sample import Sample
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
+from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.errors import FileError
 from hamtarget.evaluation import metrics
 from hamtarget.evaluation.metrics import RadiusCurve
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
-from hamtarget.learn.checkpoint import TrainingProgress
+from hamtarget.learn.training.checkpoint import TrainingProgress
 from hamtarget.search import planning
 from hamtarget.store import Store
 

@@ -6,14 +6,14 @@ import importlib.util
 from pathlib import Path
 
 from hamtarget.encoders.hash_files import PICTURE_HASHES, TEXT_HASHES, open_hash_file
-from hamtarget.encoders.linear import LINEAR_FILE_NAME
-from hamtarget.encoders.linear_files import open_linear_file
 from hamtarget.encoders.onnx_file import ONNX_NAME
-from hamtarget.encoders.picture_hash import HASH_FILE_NAME
+from hamtarget.encoders.pictures.picture_hash import HASH_FILE_NAME
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME, is_sentence_model
 from hamtarget.encoders.shipped import shipped_names, shipped_path
-from hamtarget.encoders.simhash import TEXT_HASH_FILE_NAME
+from hamtarget.encoders.texts.simhash import TEXT_HASH_FILE_NAME
+from hamtarget.encoders.vectors.linear import LINEAR_FILE_NAME
+from hamtarget.encoders.vectors.linear_files import open_linear_file
 from hamtarget.errors import FileError, MissingExtraError
 
 _WEIGHTS_NAME = "model.safetensors"

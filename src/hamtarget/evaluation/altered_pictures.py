@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
-from hamtarget.datasets.alterations import ALTERATIONS, open_to_alter
-from hamtarget.datasets.images import decode_images
+from hamtarget.datasets.pictures.alterations import ALTERATIONS, open_to_alter
+from hamtarget.datasets.pictures.images import decode_images
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ImageError
 from hamtarget.progress import Progress

@@ -8,12 +8,12 @@ import time
 from dataclasses import dataclass, field
 
 from hamtarget._reading import reason_of
-from hamtarget.datasets.picture_folders import PictureListing
-from hamtarget.datasets.picture_payloads import FileState, state_of
+from hamtarget.datasets.pictures.picture_folders import PictureListing
+from hamtarget.datasets.pictures.picture_payloads import FileState, state_of
 from hamtarget.errors import InputError
 from hamtarget.folders.known_pictures import KnownPictures
 from hamtarget.items import Id
-from hamtarget.store.ids import check_id
+from hamtarget.store.items.ids import check_id
 
 
 @dataclass(frozen=True, eq=False)

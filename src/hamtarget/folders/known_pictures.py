@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hamtarget.datasets.picture_payloads import FileState, parse_state
-from hamtarget.datasets.picture_roots import PictureRoots
+from hamtarget.datasets.pictures.picture_payloads import FileState, parse_state
+from hamtarget.datasets.pictures.picture_roots import PictureRoots
 from hamtarget.errors import InputError
 from hamtarget.items import Id
 from hamtarget.progress import Progress

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
 from hamtarget.codes import Codes
-from hamtarget.encoders.text_inputs import takes_texts
+from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Progress
 from hamtarget.store import Store
-from hamtarget.store.copy_defaults import is_made_for_copies
-from hamtarget.store.encoded_inputs import encode
+from hamtarget.store.defaults.copy_defaults import is_made_for_copies
+from hamtarget.store.items.encoded_inputs import encode
 
 # Codes of copies are kept by content as they are made, so a large batch loses nothing when it is interrupted.
 _FILES_OF_COPIES = 16_384
@@ -83,7 +83,7 @@ class PictureReader:
 
     def _by_model(self, paths: Sequence[str], progress: Progress) -> ReadPictures:
         from hamtarget.datasets.content_cache import content_digest
-        from hamtarget.datasets.images import decode_images
+        from hamtarget.datasets.pictures.images import decode_images
 
         digests: dict[int, bytes] = {}
         broken: dict[int, str] = {}

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import islice
 
 from hamtarget.datasets.content_cache import content_digest
-from hamtarget.datasets.picture_folders import list_pictures
-from hamtarget.datasets.picture_payloads import FileState, name_of_folder, picture_payload
+from hamtarget.datasets.pictures.picture_folders import list_pictures
+from hamtarget.datasets.pictures.picture_payloads import FileState, name_of_folder, picture_payload
 from hamtarget.errors import FileError
 from hamtarget.folders.file_changes import FileChanges, PictureFile, changes_of, ids_of
 from hamtarget.folders.known_pictures import KnownPictures, known_pictures

@@ -9,24 +9,20 @@ except ImportError as error:
     raise MissingExtraError("hamtarget.learn needs torch and safetensors: pip install 'hamtarget[learn]'") from error
 
 from hamtarget.learn.encoder import HashEncoder
+from hamtarget.learn.fitting.objectives import ClassCodes
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.augmentation import CropFlipColor
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.builder import NetworkOptions
 from hamtarget.learn.networks.head import HashModel
-from hamtarget.learn.objectives import ClassCodes
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.sampling import GroupBatchSampler
-from hamtarget.learn.similarity import (
-    Custom,
-    Labels,
-    MultiLabels,
-    Neighbors,
-    Similarity,
-    SimilarPairs,
-)
-from hamtarget.learn.trainer import train
+from hamtarget.learn.similarity.custom import Custom
+from hamtarget.learn.similarity.labels import Labels, MultiLabels
+from hamtarget.learn.similarity.pairs import Neighbors, SimilarPairs
+from hamtarget.learn.similarity.relation import Similarity
+from hamtarget.learn.training.options import TrainingOptions
+from hamtarget.learn.training.sampling import GroupBatchSampler
+from hamtarget.learn.training.trainer import train
 
 del safetensors, torch
 

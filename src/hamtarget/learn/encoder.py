@@ -14,22 +14,22 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from hamtarget._metric import MetricName
-from hamtarget.datasets.image_sets import ImageSet
+from hamtarget.datasets.pictures.image_sets import ImageSet
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
-from hamtarget.learn.checkpoint import TrainingProgress
-from hamtarget.learn.export import write_onnx
-from hamtarget.learn.fitted import FittedEncoder
-from hamtarget.learn.fitting import fit_encoder, torch_device
+from hamtarget.learn.files.export import write_onnx
+from hamtarget.learn.files.saving import load_encoder, save_encoder
+from hamtarget.learn.fitting.arrays import fit_encoder, torch_device
+from hamtarget.learn.fitting.fitted import FittedEncoder
+from hamtarget.learn.fitting.objectives import Loss
+from hamtarget.learn.fitting.pictures import EncodedPictures, encode_pictures, fit_pictures
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.frozen import FrozenBackbone
 from hamtarget.learn.networks.head import HashHead, HashModel
-from hamtarget.learn.objectives import Loss
-from hamtarget.learn.options import TrainingOptions
-from hamtarget.learn.pictures import EncodedPictures, encode_pictures, fit_pictures
-from hamtarget.learn.saving import load_encoder, save_encoder
+from hamtarget.learn.training.checkpoint import TrainingProgress
+from hamtarget.learn.training.options import TrainingOptions
 from hamtarget.progress import Progress
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, distances, unpack
 from hamtarget.items import Id
-from hamtarget.serve.messages import Histogram
+from hamtarget.serve.messages.search_messages import Histogram
 from hamtarget.store import Store
 
 SAMPLE_ROWS = 20_000

@@ -13,7 +13,7 @@ from hamtarget.errors import MissingExtraError
 from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
 from hamtarget.store import Store
-from hamtarget.store.encoded_inputs import encode
+from hamtarget.store.items.encoded_inputs import encode
 
 # Further images, which are not in the store, to search with.
 N_QUERIES = 500

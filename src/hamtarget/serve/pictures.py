@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm
-from hamtarget.datasets.images import read_image
-from hamtarget.datasets.picture_formats import HEAVY_FORMATS, open_picture
-from hamtarget.datasets.picture_payloads import shown_payload
-from hamtarget.datasets.picture_roots import PictureRoots
+from hamtarget.datasets.pictures.images import read_image
+from hamtarget.datasets.pictures.picture_formats import HEAVY_FORMATS, open_picture
+from hamtarget.datasets.pictures.picture_payloads import shown_payload
+from hamtarget.datasets.pictures.picture_roots import PictureRoots
 from hamtarget.errors import ImageError, MissingExtraError
 from hamtarget.items import Payload
 from hamtarget.serve.lanes.memory import Holding

@@ -104,3 +104,8 @@ def problem_of(error: HamtargetError) -> Problem:
     if isinstance(error, MissingExtraError):
         return Problem(501, "not_installed", str(error))
     return Problem(500, "internal", "the service failed; its log says why")
+
+
+def refused(message: str) -> Problem:
+    """Return the refusal of a request that asks for something that cannot be done."""
+    return Problem(422, "input", message)

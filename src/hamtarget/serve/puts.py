@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.items import Id
-from hamtarget.serve.lanes.work import Input
-from hamtarget.serve.messages import ItemIn
-from hamtarget.serve.problems import Problem
+from hamtarget.serve.lanes.jobs import Input
+from hamtarget.serve.messages.item_messages import ItemIn
+from hamtarget.serve.problems import refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ def _given(item: ItemIn, number: int) -> tuple[list[str], list[Input]]:
     single: list[Input] = [each for each in (item.vector, item.image, item.text) if each is not None]
     several = _lists(item)
     if len(single) + len(several) + (item.code is not None) != 1:
-        raise _refused(f"item {number}: give one of code, vector, image and text, or several: codes, vectors, ...")
+        raise refused(f"item {number}: give one of code, vector, image and text, or several: codes, vectors, ...")
     if item.code is not None:
         return [item.code], []
     if item.codes is not None:
@@ -103,16 +103,10 @@ def _embeddings(
     """Return the embeddings of an item, None for each that is not given."""
     if item.embeddings is not None:
         if item.embedding is not None or len(item.embeddings) != n_codes:
-            raise _refused(
-                f"item {number} has {len(item.embeddings)} embeddings for {n_codes} codes; give one for each"
-            )
+            raise refused(f"item {number} has {len(item.embeddings)} embeddings for {n_codes} codes; give one for each")
         return [read_embedding(row) for row in item.embeddings]
     if item.embedding is None:
         return [None] * n_codes
     if _lists(item):
-        raise _refused(f"item {number} has several codes and `embedding`; give `embeddings`, one for each")
+        raise refused(f"item {number} has several codes and `embedding`; give `embeddings`, one for each")
     return [read_embedding(item.embedding)]
-
-
-def _refused(message: str) -> Problem:
-    return Problem(422, "input", message)

@@ -17,10 +17,10 @@ from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
-from hamtarget.store.batches import Batch
 from hamtarget.store.groups.kept import Answer
 from hamtarget.store.groups.tables import Kind
-from hamtarget.store.matching import Threshold
+from hamtarget.store.items.batches import Batch
+from hamtarget.store.items.matching import Threshold
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 

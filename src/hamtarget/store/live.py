@@ -14,9 +14,9 @@ from hamtarget.codes import Codes
 from hamtarget.errors import InputError
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.row_names import RowNames
-from hamtarget.store.cells import Cells
-from hamtarget.store.code_rows import are_further
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.code_rows import are_further
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
+from hamtarget.store.vectors.cells import Cells
 
 # So many names of deleted rows are worth keeping: looking the others up again takes longer than they take memory.
 _LEAST_FORGOTTEN = 4096

@@ -13,7 +13,7 @@ from hamtarget.encoders.usual_radius import usual_radius
 from hamtarget.errors import CorruptFileError, DtypeError, InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.multi import MultiIndex
-from hamtarget.store.kept_vectors import VectorChoice, kind_of_vectors, vectors_for
+from hamtarget.store.vectors.kept_vectors import VectorChoice, kind_of_vectors, vectors_for
 
 Durability = Literal["full", "os"]
 """A put waits for the disk ("full"), or for the operating system only ("os")."""

@@ -33,21 +33,21 @@ from hamtarget.search.requests import (
 )
 from hamtarget.search.results import BatchHits, Hits, bytes_in_words
 from hamtarget.store.backend import Backend
-from hamtarget.store.batches import batch_of_items, batch_of_rows
-from hamtarget.store.encoded_inputs import embeddings_of, encode, many_inputs, one_input
+from hamtarget.store.defaults.probe_defaults import default_budget, default_radius
 from hamtarget.store.groups.asking import ask_for_groups, ask_for_members, kind_of_groups
 from hamtarget.store.groups.results import Groups, Linkage, Member
-from hamtarget.store.ids import check_id, check_ids
-from hamtarget.store.kept_vectors import VectorChoice, query_rows
-from hamtarget.store.matching import check_n_codes, check_threshold
-from hamtarget.store.nearest_vectors import USUAL_K, NearestVectors
+from hamtarget.store.items.batches import batch_of_items, batch_of_rows
+from hamtarget.store.items.encoded_inputs import embeddings_of, encode, many_inputs, one_input
+from hamtarget.store.items.ids import check_id, check_ids
+from hamtarget.store.items.matching import check_n_codes, check_threshold
 from hamtarget.store.postgres.address import is_address
-from hamtarget.store.probe_defaults import default_budget, default_radius
 from hamtarget.store.reports import BackupReport, Pair, RepairReport, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
 from hamtarget.store.sqlite.creation import create_folder
 from hamtarget.store.sqlite.engine import FolderEngine
-from hamtarget.store.tuning import Tuning, check_recall
+from hamtarget.store.vectors.kept_vectors import VectorChoice, query_rows
+from hamtarget.store.vectors.nearest_vectors import USUAL_K, NearestVectors
+from hamtarget.store.vectors.tuning import Tuning, check_recall
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
@@ -985,7 +985,7 @@ class Store:
             CorruptFileError: not even the settings of the store can be read.
             WriteError: the disk is full.
         """
-        from hamtarget.store.sqlite.repair import repair_folder
+        from hamtarget.store.sqlite.repairing.repair import repair_folder
 
         return repair_folder(Path(path), Path(target), _verify_folder, progress=progress)
 

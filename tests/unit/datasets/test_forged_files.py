@@ -18,8 +18,8 @@ import pytest
 
 from hamtarget._reading import lines_of, max_bytes_of, parse_json, reason_of
 from hamtarget.datasets import ImageSet, open_vector_set, open_vectors
-from hamtarget.datasets.images import read_image
-from hamtarget.datasets.neighbor_cache import cached_neighbors
+from hamtarget.datasets.pictures.images import read_image
+from hamtarget.datasets.vectors.neighbor_cache import cached_neighbors
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
@@ -287,7 +287,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from hamtarget.datasets import ImageSet, open_vectors
-from hamtarget.datasets.images import read_image
+from hamtarget.datasets.pictures.images import read_image
 from hamtarget.errors import HamtargetError
 import numpy as np, h5py, PIL.Image
 from hamtarget.encoders import OnnxEncoder

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hamtarget.datasets import exact_neighbors, ground_truth, neighbor_cache
-from hamtarget.datasets.ground_truth import _Plan
-from hamtarget.datasets.neighbor_cache import cached_neighbors
+from hamtarget.datasets import exact_neighbors
+from hamtarget.datasets.vectors import ground_truth, neighbor_cache
+from hamtarget.datasets.vectors.ground_truth import _Plan
+from hamtarget.datasets.vectors.neighbor_cache import cached_neighbors
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hamtarget.datasets import ImageSet, images, read_images
-from hamtarget.datasets.image_sets import PackedImages, image_files
-from hamtarget.datasets.images import decode_images, read_image
+from hamtarget.datasets import ImageSet, read_images
+from hamtarget.datasets.pictures import images
+from hamtarget.datasets.pictures.image_sets import PackedImages, image_files
+from hamtarget.datasets.pictures.images import decode_images, read_image
 from hamtarget.errors import CorruptFileError, FileError, HamtargetError, ImageError, InputError, ShapeError
 
 

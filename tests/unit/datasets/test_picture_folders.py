@@ -7,9 +7,9 @@ from PIL import Image
 
 from hamtarget.copies.sources import picture_paths
 from hamtarget.datasets import ImageSet
-from hamtarget.datasets.image_sets import image_files
-from hamtarget.datasets.picture_folders import list_pictures
-from hamtarget.datasets.picture_roots import PictureRoots
+from hamtarget.datasets.pictures.image_sets import image_files
+from hamtarget.datasets.pictures.picture_folders import list_pictures
+from hamtarget.datasets.pictures.picture_roots import PictureRoots
 from hamtarget.errors import FileError
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hamtarget.datasets.text_chunks import chunks_of
-from hamtarget.datasets.text_files import TextRow, column_names, is_text_file, read_texts
+from hamtarget.datasets.texts.text_chunks import chunks_of
+from hamtarget.datasets.texts.text_files import TextRow, column_names, is_text_file, read_texts
 from hamtarget.errors import CorruptFileError, FileError, InputError
 
 
@@ -101,7 +101,7 @@ def test_txt_is_a_text_a_line_also_compressed(tmp_path):
 
 
 def test_a_line_without_end_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("hamtarget.datasets.text_files._MAX_LINE", 20)
+    monkeypatch.setattr("hamtarget.datasets.texts.text_files._MAX_LINE", 20)
     path = tmp_path / "texts.txt"
     path.write_text("short\n" + "x" * 70 + "\nlast\n")
     rows, broken = read(path)

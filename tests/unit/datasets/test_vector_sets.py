@@ -8,7 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors, open_vector_set, vector_sets
+from hamtarget.datasets import exact_neighbors, open_vector_set
+from hamtarget.datasets.vectors import vector_sets
 from hamtarget.errors import CorruptFileError, DtypeError, FileError, HamtargetError, ShapeError, UnsupportedFileError
 
 REPOSITORY = Path(__file__).resolve().parents[3]

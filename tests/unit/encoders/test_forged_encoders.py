@@ -165,7 +165,7 @@ def loaded(folder):
 def test_forged_descriptions_of_weights_are_refused(tmp_path, weights):
     import torch
 
-    from hamtarget.learn.weights import read_tensors, write_tensors
+    from hamtarget.learn.files.weights import read_tensors, write_tensors
 
     assert loaded(weights).shape == (2, 2)
     right = read_tensors(weights / "model.safetensors", kind="model")

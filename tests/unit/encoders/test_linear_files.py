@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import unpack
-from hamtarget.encoders import ITQ, LSH, open_encoder, vector_codes
-from hamtarget.encoders.vector_codes import learn_vector_codes
+from hamtarget.encoders import ITQ, LSH, open_encoder
+from hamtarget.encoders.vectors import vector_codes
+from hamtarget.encoders.vectors.vector_codes import learn_vector_codes
 from hamtarget.errors import CorruptFileError, FileError, InputError, NotFittedError, ShapeError, UnsupportedFileError
 
 NAME = "linear_encoder.bin"

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 import hamtarget
 from hamtarget import open_encoder
 from hamtarget._picture_form import form_of
-from hamtarget.datasets.images import decode_images, read_image
+from hamtarget.datasets.pictures.images import decode_images, read_image
 from hamtarget.errors import ImageError
 from hamtarget.serve.pictures import read_upload
 

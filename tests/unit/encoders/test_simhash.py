@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hamtarget import open_encoder
-from hamtarget.encoders.simhash import SimHash64, _distinct
+from hamtarget.encoders.texts.simhash import SimHash64, _distinct
 from hamtarget.errors import DtypeError, ShapeError, UnsupportedFileError
 
 TEXTS = [
@@ -69,9 +69,9 @@ def test_logits_are_those_of_the_definition():
 
 def test_logits_do_not_depend_on_the_batch(monkeypatch):
     whole = SimHash64().logits(TEXTS)
-    monkeypatch.setattr("hamtarget.encoders.simhash._CHARACTERS_AT_ONCE", 40)
-    monkeypatch.setattr("hamtarget.encoders.simhash._SHINGLES_AT_ONCE", 7)
-    monkeypatch.setattr("hamtarget.encoders.simhash._REMEMBERED_WORDS", 2)
+    monkeypatch.setattr("hamtarget.encoders.texts.simhash._CHARACTERS_AT_ONCE", 40)
+    monkeypatch.setattr("hamtarget.encoders.texts.simhash._SHINGLES_AT_ONCE", 7)
+    monkeypatch.setattr("hamtarget.encoders.texts.simhash._REMEMBERED_WORDS", 2)
     encoder = SimHash64()
     assert (np.concatenate([encoder.logits([text]) for text in TEXTS]) == whole).all()
     assert (encoder.logits(np.array(TEXTS, dtype=object)) == whole).all()

@@ -14,8 +14,8 @@ from PIL import Image
 
 from hamtarget import Store, open_encoder
 from hamtarget.datasets.content_cache import content_digest
-from hamtarget.datasets.images import read_image
-from hamtarget.datasets.picture_payloads import FileState, parse_state, picture_payload, state_of
+from hamtarget.datasets.pictures.images import read_image
+from hamtarget.datasets.pictures.picture_payloads import FileState, parse_state, picture_payload, state_of
 from hamtarget.errors import FileError, InputError, ReadOnlyError
 from hamtarget.folders import picture_reading, sync_folder, syncing
 from hamtarget.items import Item

@@ -10,7 +10,7 @@ from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.learn import GroupBatchSampler, HammingTargetLoss, Labels, SimilarPairs
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.losses.proxies import ProxyLoss
-from hamtarget.learn.similarity import WithFeatures
+from hamtarget.learn.similarity.with_features import WithFeatures
 
 N_BITS = 16
 LABELS = [0, 0, 1, 1, 2, 2, None, None]

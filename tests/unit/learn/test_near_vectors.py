@@ -6,8 +6,8 @@ import torch
 
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn import HashEncoder, Labels, Neighbors, NetworkOptions, ProbingLoss, TrainingOptions
-from hamtarget.learn.similarity import nearest_neighbors
-from hamtarget.learn.vector_defaults import vector_markers, vector_training
+from hamtarget.learn.fitting.vector_defaults import vector_markers, vector_training
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 RNG = np.random.default_rng(2)
 VECTORS = RNG.normal(size=(150, 5)).astype(np.float32) + 1

@@ -4,7 +4,9 @@ import torch
 
 from hamtarget.errors import DtypeError, InputError, ShapeError, SimilarityError
 from hamtarget.learn import GroupBatchSampler, Labels, MultiLabels, Neighbors, SimilarPairs
-from hamtarget.learn.similarity import Custom, as_similarity, nearest_neighbors
+from hamtarget.learn.similarity.as_similarity import as_similarity
+from hamtarget.learn.similarity.custom import Custom
+from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 N = 40
 
@@ -99,7 +101,7 @@ def test_nearest_neighbors_equal_a_sort(n_columns, monkeypatch):
     distance = ((vectors[:, None].astype(np.float64) - vectors) ** 2).sum(-1)
     np.fill_diagonal(distance, np.inf)
     expected = np.argsort(distance, axis=1)[:, :6]
-    monkeypatch.setattr("hamtarget.learn.similarity._CELLS", 1000)
+    monkeypatch.setattr("hamtarget.learn.similarity.nearest_neighbors._CELLS", 1000)
     np.testing.assert_array_equal(nearest_neighbors(torch.from_numpy(vectors), 6).numpy(), expected)
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 import pytest
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
-from hamtarget.store.payloads import _written_at_once, payload_as_json, payloads_as_json
+from hamtarget.store.items.payloads import _written_at_once, payload_as_json, payloads_as_json
 
 
 class Color(IntEnum):

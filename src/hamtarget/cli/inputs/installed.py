@@ -30,7 +30,7 @@ _EXTRAS = {
 
 def installed() -> dict[str, Any]:
     """Return what is installed by name; in the place of what is not, how to install it."""
-    from hamtarget.store.sqlite.database import sqlite_in_words
+    from hamtarget.store.sqlite.tables.database import sqlite_in_words
 
     facts: dict[str, Any] = {
         "hamtarget": hamtarget.__version__,
@@ -61,7 +61,7 @@ def _kernels() -> list[str] | str:
 
 
 def _formats() -> dict[str, Any]:
-    from hamtarget.datasets.picture_formats import codecs
+    from hamtarget.datasets.pictures.picture_formats import codecs
 
     try:
         found = codecs()

@@ -28,7 +28,7 @@ def with_learned_codes(place: str, wanted: WantedStore, records: Records) -> tup
     Raises:
         InputError: the vectors are not at least 2 rows of finite numbers, as many in each row, or one has no cosine.
     """
-    from hamtarget.encoders.vector_codes import MOST_LEARNED_FROM, learn_vector_codes
+    from hamtarget.encoders.vectors.vector_codes import MOST_LEARNED_FROM, learn_vector_codes
     from hamtarget.store.postgres.address import is_address
 
     vectors = records.vectors

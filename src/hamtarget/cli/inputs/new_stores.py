@@ -84,7 +84,7 @@ def create_store(place: str, wanted: WantedStore, *, code_bytes: int | None = No
     """
     from hamtarget.search import Embeddings
     from hamtarget.store import Store
-    from hamtarget.store.text_defaults import default_embeddings
+    from hamtarget.store.defaults.text_defaults import default_embeddings
 
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
@@ -133,7 +133,7 @@ def check_same(store: Store, wanted: WantedStore) -> None:
 def _same_codes(left: Encoder, right: Encoder) -> bool:
     import numpy as np
 
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if (left.n_bits, left.input_shape) != (right.n_bits, right.input_shape):
         return False

@@ -49,7 +49,7 @@ def query_batches(
     """
     if ids:
         yield [_only(stored_records(store, id), id) for id in ids]
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     if queries and store.has_encoder and takes_texts(store.encoder):
         yield from _text_batches(queries, columns)

@@ -16,8 +16,8 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.progress import Progress
 from hamtarget.search import Embeddings
-from hamtarget.store import encoded_inputs
-from hamtarget.store.kept_vectors import kept_rows
+from hamtarget.store.items import encoded_inputs
+from hamtarget.store.vectors.kept_vectors import kept_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def encode_records(
         broken = {row: read.broken[path] for row, path in zip(images, paths, strict=True) if path in read.broken}
         learned[images] = False
     elif encoder is not None and images:
-        from hamtarget.datasets.images import decode_images
+        from hamtarget.datasets.pictures.images import decode_images
 
         paths = [str(records[row].image) for row in images]
         decoded = decode_images(paths, form_of(encoder), workers=workers, progress=progress)

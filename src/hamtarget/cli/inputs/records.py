@@ -104,7 +104,7 @@ def open_records(
         )
     if path.suffix.lower() == ".csv":
         return _csv(path)
-    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+    from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return Records(1, [_image(path, id=source)])
@@ -134,8 +134,8 @@ def open_text_records(
         FileError: there is no such file, or none of texts.
         InputError: there is no such column.
     """
-    from hamtarget.datasets.text_chunks import chunks_of
-    from hamtarget.datasets.text_files import read_texts
+    from hamtarget.datasets.texts.text_chunks import chunks_of
+    from hamtarget.datasets.texts.text_files import read_texts
 
     def records() -> Iterator[Record]:
         rows = read_texts(source, text_column=text_column, id_column=id_column, on_broken=on_broken)
@@ -153,7 +153,7 @@ def open_text_records(
 
 def is_readable_text_file(name: str) -> bool:
     """Return True if there is such a file, and it ends as files of texts do."""
-    from hamtarget.datasets.text_files import is_text_file
+    from hamtarget.datasets.texts.text_files import is_text_file
 
     return is_text_file(name[-_MAX_PATH:]) and _is_file(name)
 
@@ -272,8 +272,8 @@ def _within(path: Path, folder: str | os.PathLike[str]) -> str | None:
 
 
 def _folder(folder: Path, on_broken: Callable[[str], None] | None, on_found: Callable[[int], None] | None) -> Records:
-    from hamtarget.datasets.picture_folders import list_pictures
-    from hamtarget.datasets.picture_payloads import name_of_folder, picture_payload
+    from hamtarget.datasets.pictures.picture_folders import list_pictures
+    from hamtarget.datasets.pictures.picture_payloads import name_of_folder, picture_payload
     from hamtarget.folders.file_changes import ids_of
 
     listing = list_pictures(folder, on_found=on_found)
@@ -290,8 +290,8 @@ def _folder(folder: Path, on_broken: Callable[[str], None] | None, on_found: Cal
 
 
 def _csv(path: Path) -> Records:
-    from hamtarget.datasets.image_sets import ImageSet
-    from hamtarget.datasets.picture_payloads import name_of_folder
+    from hamtarget.datasets.pictures.image_sets import ImageSet
+    from hamtarget.datasets.pictures.picture_payloads import name_of_folder
 
     images = ImageSet.from_csv(path)
 
@@ -315,7 +315,7 @@ def _label(images: Any, row: int) -> dict[str, Any]:
 
 
 def _vectors(path: Path, *, codes: bool | None, key: str | None) -> Records:
-    from hamtarget.datasets.vector_files import open_vectors
+    from hamtarget.datasets.vectors.vector_files import open_vectors
 
     vectors = open_vectors(path, key=key)
     if codes is None:

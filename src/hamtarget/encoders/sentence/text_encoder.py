@@ -23,7 +23,7 @@ from hamtarget.encoders.onnx_file import (
     sealed,
 )
 from hamtarget.encoders.sentence.model_folder import TOKENIZER_NAME, SentenceModel, read_sentence_model
-from hamtarget.encoders.text_inputs import TEXT_SHAPE, check_texts
+from hamtarget.encoders.texts.text_inputs import TEXT_SHAPE, check_texts
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, UnsupportedFileError
 from hamtarget.progress import Progress
 

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hamtarget.codes import unpack
 from hamtarget.errors import InputError
 from hamtarget.learn import HashEncoder, TrainingOptions
+from hamtarget.learn.fitting.objectives import Loss
 from hamtarget.learn.networks.builder import Network
-from hamtarget.learn.objectives import Loss
 
 
 class HashTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from hamtarget.codes import check_n_bits
 from hamtarget.errors import DtypeError, NotFiniteError, ShapeError
 from hamtarget.learn.losses.distributed import gather_rows
 from hamtarget.learn.precision import full_float32
-from hamtarget.learn.similarity import Similarity
+from hamtarget.learn.similarity.relation import Similarity
 
 # Diagnostics look at so many rows of a batch at the most.
 DIAGNOSED_ROWS = 2048

@@ -11,7 +11,7 @@ from torch import Tensor
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn.losses.base import BatchLoss, LossTerms
 from hamtarget.learn.losses.pair_loss import PairLoss
-from hamtarget.learn.similarity import Similarity
+from hamtarget.learn.similarity.relation import Similarity
 
 # Cosines that differ by less from each other than this are equal.
 _LEAST_SPREAD = 1e-6

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.learn.losses.base import BatchLoss
-from hamtarget.learn.similarity import Similarity
+from hamtarget.learn.similarity.relation import Similarity
 
 
 class LabelLoss(BatchLoss):

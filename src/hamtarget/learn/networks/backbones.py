@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from hamtarget._reading import reason_of
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError
+from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.networks.augmentation import Resize
 from hamtarget.learn.networks.fetching import fetched
 from hamtarget.learn.networks.resnet50 import ResNet50
-from hamtarget.learn.shipped_files import shipped_folder
 
 SHIPPED = "resnet50_conv4"
 SHIPPED_FILE = "resnet50_conv4.safetensors"

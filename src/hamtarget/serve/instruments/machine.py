@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from hamtarget.store.sqlite.database import DATABASE_NAME
+from hamtarget.store.sqlite.tables.database import DATABASE_NAME
 
 
 def n_cores() -> int:

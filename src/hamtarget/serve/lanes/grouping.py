@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hamtarget.errors import HamtargetError, InputError, LimitError
 from hamtarget.search.limits import Limits
-from hamtarget.serve import group_messages as messages
 from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.messages.group_messages import AnyGroups, GroupMembersRequest, GroupsRequest
 from hamtarget.serve.problems import Problem, busy
 from hamtarget.store.groups.results import Groups, Linkage, Member
 
@@ -56,7 +56,7 @@ class Grouping:
         """End the thread that makes groups; what is kept stays as it was."""
         self._limits.cancel()
 
-    def page(self, asked: messages.GroupsRequest, limits: Limits) -> ShownGroups:
+    def page(self, asked: GroupsRequest, limits: Limits) -> ShownGroups:
         """Return a page of groups.
 
         Raises:
@@ -76,7 +76,7 @@ class Grouping:
         members = [member for group in found.groups for member in group.members]
         return ShownGroups(found, self._payloads(members, limits) if asked.payload else None)
 
-    def members(self, asked: messages.GroupMembersRequest, limits: Limits) -> ShownMembers:
+    def members(self, asked: GroupMembersRequest, limits: Limits) -> ShownMembers:
         """Return members of a group; see `page`."""
         kind = self._kind(asked)
         with self._bounded(kind, limits) as bounded:
@@ -90,7 +90,7 @@ class Grouping:
             )
         return ShownMembers(found, self._payloads(found, limits) if asked.payload else None)
 
-    def _kind(self, asked: messages.AnyGroups) -> _Kind:
+    def _kind(self, asked: AnyGroups) -> _Kind:
         """Return radius and linkage that are asked for.
 
         Raises:

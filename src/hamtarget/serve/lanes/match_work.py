@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from hamtarget.items import Match
 from hamtarget.search.limits import Limits
-from hamtarget.serve.lanes.work import Encoded, Shown, Work
-from hamtarget.serve.match_messages import MatchRequest
+from hamtarget.serve.lanes.jobs import Encoded
+from hamtarget.serve.lanes.showing import Shown
+from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.messages.match_messages import MatchRequest
 
 # Of a pair in memory: three numbers, and as text of the answer.
 _PAIR_BYTES = 32

@@ -3,44 +3,64 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
-from hamtarget.codes import Codes, check_finite, unpack
+from hamtarget.codes import Codes, check_finite
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.text_inputs import takes_texts
+from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
-from hamtarget.items import Id, Item, Payload
+from hamtarget.items import Id, Item
 from hamtarget.search import BatchHits
 from hamtarget.search.limits import Limits
-from hamtarget.search.results import Costs, join_hits
-from hamtarget.serve import messages
 from hamtarget.serve.code_sample import Sampler
 from hamtarget.serve.instruments.machine import n_cores
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.cost_book import CostBook
+from hamtarget.serve.lanes.jobs import (
+    DeleteJob,
+    Encoded,
+    EncodeJob,
+    Found,
+    Input,
+    PictureJob,
+    PutJob,
+    SearchJob,
+    asks_for_items,
+    join_encoded,
+    logits_of,
+    needs_items,
+    part_of_hits,
+    total,
+)
 from hamtarget.serve.lanes.memory import Holding
+from hamtarget.serve.lanes.showing import Shown, shown_item
 from hamtarget.serve.lanes.ties import mixed_ties
+from hamtarget.serve.messages.search_messages import (
+    AnySearch,
+    BatchNearestRequest,
+    BatchSearchRequest,
+    Histogram,
+    Kind,
+    NearestRequest,
+    SearchRequest,
+)
 from hamtarget.serve.pictures import Picture, Pictures, read_upload
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
-from hamtarget.store.encoded_inputs import embeddings_of
-from hamtarget.store.kept_vectors import query_rows, restored_vectors
-from hamtarget.store.probe_defaults import is_made_for_probing
-
-Input = bytes | str | list[float]
-"""Bytes of an image file, a text, or a vector."""
+from hamtarget.store.defaults.probe_defaults import is_made_for_probing
+from hamtarget.store.items.encoded_inputs import embeddings_of
+from hamtarget.store.vectors.kept_vectors import query_rows, restored_vectors
 
 QUICK_SECONDS = 0.01
 """Time of a batch of quick searches: a search that is expected to take longer goes to the slow lane."""
@@ -59,29 +79,11 @@ _HERE_READ_SECONDS = 0.001
 _DECODING_SECONDS = 0.05
 
 # Unions that were written where they are used would be made anew for each request.
-_ONE = (messages.SearchRequest, messages.NearestRequest, messages.ProbeRequest)
-_SEARCHES = (messages.SearchRequest, messages.BatchSearchRequest)
-_NEAREST = (messages.NearestRequest, messages.BatchNearestRequest)
-_TIED = (messages.SearchRequest, messages.NearestRequest)
+_SEARCHES = (SearchRequest, BatchSearchRequest)
+_NEAREST = (NearestRequest, BatchNearestRequest)
+_TIED = (SearchRequest, NearestRequest)
 
 _NO_EMBEDDING = "rerank is asked for, and the query has no embedding; send `embedding`, or an id or input"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """Inputs of one request, encoded.
-
-    Attributes:
-        codes: (inputs, n_bits / 8).
-        logits: (inputs, n_bits); None if codes were given.
-        embeddings: (inputs, n_dims), if the store keeps embeddings and these are known.
-        ms: milliseconds in the encoder, for the whole batch.
-    """
-
-    codes: Codes
-    logits: NDArray[np.float32] | None = None
-    embeddings: NDArray[Any] | None = None
-    ms: float = 0.0
 
 
 class TooSlow(Exception):
@@ -91,95 +93,6 @@ class TooSlow(Exception):
 _TOO_SLOW = TooSlow()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodeJob:
-    """Inputs to encode, and the memory that the request holds: pixels are taken from it."""
-
-    inputs: Sequence[Input]
-    holding: Holding | None = None
-
-
-@dataclass(slots=True, eq=False)
-class SearchJob:
-    """A request to search.
-
-    Attributes:
-        asked: the request, with the radius and the budget of the search.
-        queries: its queries.
-        cost_key: what the cost of a query depends on.
-        n_tries: times that it was tried in the quick lane and given up.
-    """
-
-    asked: messages.AnySearch
-    queries: Encoded
-    cost_key: tuple[object, ...] = ()
-    n_tries: int = 0
-
-
-class Shown(NamedTuple):
-    """An item that was found, as it is shown: its codes as hexadecimal digits, and its payload as JSON."""
-
-    codes: list[str]
-    payload: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Hits of one request.
-
-    Attributes:
-        job: the request and its queries, with the radius and the budget of the search.
-        hits: hits of the queries.
-        costs: costs of the queries.
-        ms: milliseconds in the index, for the whole batch.
-        shown: what is told of the hits, if asked for; None for one that was deleted meanwhile.
-        histogram: items at each distance from the query, if asked for.
-    """
-
-    job: SearchJob
-    hits: BatchHits
-    costs: Costs
-    ms: float
-    shown: list[Shown | None] = field(default_factory=list)
-    histogram: messages.Histogram | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PutJob:
-    """Items of one request, as `Store.put_rows` takes them; and how many codes each has, where some have several."""
-
-    ids: list[Id]
-    codes: Codes
-    embeddings: NDArray[Any] | None
-    payloads: list[dict[str, Any] | None]
-    counts: list[int] | None = None
-
-    def items(self) -> Iterator[Item]:
-        """Yield the items, as `Store.put` takes them."""
-        start = 0
-        for id, n_codes, payload in zip(self.ids, self.counts or [1] * len(self.ids), self.payloads, strict=True):
-            here = slice(start, start + n_codes)
-            embeddings = None if self.embeddings is None else self.embeddings[here]
-            yield Item(id, codes=self.codes[here], embeddings=embeddings, payload=payload)
-            start += n_codes
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteJob:
-    """An id to delete."""
-
-    id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class PictureJob:
-    """A picture to draw: its item's payload, the most pixels of its sides, and the memory that the request holds."""
-
-    payload: Payload
-    side: int
-    holding: Holding | None = None
-
-
 class Work:
     """The work of a service's threads. Each method takes the jobs of a batch and answers them in order."""
 
@@ -187,8 +100,8 @@ class Work:
         self.store = store
         self.sampler = Sampler(store)
         self.pictures = Pictures(settings.image_folders, max_pixels=settings.max_pixels)
-        self.searches: list[messages.Kind] = ["search", "nearest", "probe"]
-        self.advised: messages.Kind = "search"
+        self.searches: list[Kind] = ["search", "nearest", "probe"]
+        self.advised: Kind = "search"
         self._settings = settings
         self._meters = meters
         self._encoder: Encoder | None = None
@@ -301,7 +214,7 @@ class Work:
             job: the search.
             may_read: True if items may be read as well, where this was quick lately.
         """
-        reads = isinstance(job.asked, _ONE) and (job.asked.payload or job.asked.codes)
+        reads = asks_for_items(job.asked)
         if reads and not (may_read and self._read_seconds <= _HERE_READ_SECONDS):
             return None
         if not self.store.is_settled:
@@ -364,7 +277,7 @@ class Work:
         """
         return self.store.get(ids, limits=limits)
 
-    def histograms(self, jobs: Sequence[Codes]) -> list[messages.Histogram]:
+    def histograms(self, jobs: Sequence[Codes]) -> list[Histogram]:
         """Count, for the code of each job, the items at each distance from it, or those of a sample."""
         sample = self.sampler.sample()
         return [sample.histogram(code, self.store.n_bits) for code in jobs]
@@ -431,12 +344,12 @@ class Work:
         start = 0
         for job in jobs:
             stop = start + len(job.queries.codes)
-            answers.append(self._found(job, _part(hits, start, stop), ms))
+            answers.append(self._found(job, part_of_hits(hits, start, stop), ms))
             start = stop
         return answers
 
     def _find(
-        self, asked: messages.AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
+        self, asked: AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
     ) -> tuple[BatchHits, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
@@ -457,7 +370,7 @@ class Work:
         self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
         return _TOO_SLOW
 
-    def _ask_store(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _ask_store(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
         filter = asked.payload_filter
         embedding = None if asked.rerank is None else queries.embeddings
         if isinstance(asked, _SEARCHES):
@@ -496,7 +409,7 @@ class Work:
                 limits=limits,
             )
         return self.store.probe_batch(
-            logits=_logits(queries),
+            logits=logits_of(queries),
             budget=asked.budget or 1,
             radius=asked.radius,
             limit=asked.hit_limit,
@@ -509,7 +422,7 @@ class Work:
             limits=limits,
         )
 
-    def _ask_mixed(self, asked: messages.AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _ask_mixed(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
         """Return the hits of one query, those at equal distance mixed."""
         embedding = None if self.store.embeddings is None else queries.embeddings
         if embedding is not None:
@@ -525,7 +438,7 @@ class Work:
             limits=limits,
         )
 
-    def _finds_vectors(self, asked: messages.NearestRequest | messages.BatchNearestRequest, queries: Encoded) -> bool:
+    def _finds_vectors(self, asked: NearestRequest | BatchNearestRequest, queries: Encoded) -> bool:
         """Return True if the nearest vectors are asked for, and not the nearest codes."""
         return (
             self.store.vectors is not None
@@ -538,7 +451,7 @@ class Work:
         """Return the logits of vectors; those of items are made anew, since only their signs are kept."""
         kind = self.store.embeddings
         if queries.logits is not None or kind is None or queries.embeddings is None or self._encoder is None:
-            return _logits(queries)
+            return logits_of(queries)
         return self._encoder.logits(restored_vectors(queries.embeddings, kind))
 
     def _tune_if_grown(self) -> None:
@@ -576,17 +489,17 @@ class Work:
                 # Its hits are known; only its payloads are read in the slow lane.
                 continue
             if isinstance(answer, Found):
-                answers[place] = replace(answer, shown=[_shown(item, self.pictures) for item in items])
+                answers[place] = replace(answer, shown=[shown_item(item, self.pictures) for item in items])
 
     def shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
         """Yield what is told of items, few at a time; a single item may be as large as the limits allow."""
         limits.check()
         if len(ids) == 1:
-            yield [_shown(item, self.pictures) for item in self.store.get(ids, limits=limits)]
+            yield [shown_item(item, self.pictures) for item in self.store.get(ids, limits=limits)]
             return
         small = Limits(seconds=max(0.0, limits.seconds_left), bytes=_QUICK_BYTES)
         try:
-            shown = [_shown(item, self.pictures) for item in self.store.get(ids, limits=small)]
+            shown = [shown_item(item, self.pictures) for item in self.store.get(ids, limits=small)]
         except LimitError as error:
             if error.limit != "bytes":
                 raise
@@ -608,119 +521,5 @@ class Work:
         return len(job.ids)
 
 
-def total(counts: NDArray[np.int64]) -> int:
-    """Return the sum of the counts of one or more queries."""
-    # Most requests have one, and numpy takes long to add up a single number.
-    return int(counts[0] if len(counts) == 1 else counts.sum())
-
-
-def _mixes_ties(asked: messages.AnySearch) -> bool:
+def _mixes_ties(asked: AnySearch) -> bool:
     return isinstance(asked, _TIED) and asked.ties == "mixed" and asked.rerank is None
-
-
-def needs_items(found: Found) -> bool:
-    """Return True if hits were asked for with payloads or codes, which are not there yet."""
-    asked = found.job.asked
-    if not isinstance(asked, _ONE) or found.shown or not len(found.hits.rows):
-        return False
-    return asked.payload or asked.codes
-
-
-def join_found(job: SearchJob, parts: list[Found]) -> Found:
-    """Return what was found for the parts of a job as that of the whole."""
-    if len(parts) == 1:
-        return replace(parts[0], job=job)
-    hits = join_hits([part.hits for part in parts])
-    costs = hits.costs
-    if costs is None:
-        raise TypeError("the store did not tell the costs of a search")
-    if any(part.hits.names is not None for part in parts):
-        hits = hits.with_names(_Names([part.hits for part in parts]))
-    return Found(job, hits, costs, sum(part.ms for part in parts))
-
-
-def part_of(job: SearchJob, start: int, stop: int) -> SearchJob:
-    """Return the search for some of the queries of a job."""
-    queries = job.queries
-    return replace(
-        job,
-        queries=Encoded(
-            queries.codes[start:stop],
-            None if queries.logits is None else queries.logits[start:stop],
-            None if queries.embeddings is None else queries.embeddings[start:stop],
-            queries.ms,
-        ),
-    )
-
-
-class _Names:
-    """Ids of the rows of several batches of hits."""
-
-    def __init__(self, parts: list[BatchHits]) -> None:
-        ids = [part.ids for part in parts]
-        self._dtype = np.int64 if all(part.dtype.kind == "i" for part in ids) else np.object_
-        self._ids: dict[int, Id] = {}
-        for part, of_part in zip(parts, ids, strict=True):
-            self._ids.update(zip(part.rows.tolist(), of_part.tolist(), strict=True))
-
-    def __call__(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        array = np.empty(len(rows), dtype=self._dtype)
-        array[:] = [self._ids[row] for row in rows.tolist()]
-        return array
-
-
-def _shown(item: Item | None, pictures: Pictures) -> Shown | None:
-    if item is None:
-        return None
-    return Shown(hex_codes(item), payload_json(item, pictures))
-
-
-def hex_codes(item: Item) -> list[str]:
-    """Return the code or the codes of an item as hexadecimal digits."""
-    codes = [item.code] if item.codes is None else np.asarray(item.codes)
-    return [np.asarray(code, dtype=np.uint8).tobytes().hex() for code in codes]
-
-
-def payload_json(item: Item, pictures: Pictures) -> str:
-    """Return the payload of an item as JSON; it names no folder of the server."""
-    if item.payload is None:
-        return "null"
-    return json.dumps(pictures.shown(item.payload), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def join_encoded(parts: list[Encoded]) -> Encoded:
-    """Return the queries of several jobs as one batch."""
-    if len(parts) == 1:
-        return parts[0]
-    embeddings = [part.embeddings for part in parts if part.embeddings is not None]
-    return Encoded(
-        np.concatenate([part.codes for part in parts]),
-        None if all(part.logits is None for part in parts) else np.concatenate([_logits(part) for part in parts]),
-        np.concatenate(embeddings) if len(embeddings) == len(parts) else None,
-        sum(part.ms for part in parts),
-    )
-
-
-def _logits(queries: Encoded) -> NDArray[np.float32]:
-    """Return the logits of queries; each bit of a code that was given counts alike."""
-    if queries.logits is not None:
-        return queries.logits
-    bits = unpack(queries.codes, 8 * queries.codes.shape[1])
-    return 2 * bits.astype(np.float32) - 1
-
-
-def _part(hits: BatchHits, start: int, stop: int) -> BatchHits:
-    """Return the hits of some queries of a batch."""
-    offsets = hits.offsets[start : stop + 1]
-    here = slice(int(offsets[0]), int(offsets[-1]))
-    closeness, costs = hits.embedding_distances, hits.costs
-    return replace(
-        hits,
-        offsets=offsets - offsets[0],
-        rows=hits.rows[here],
-        distances=hits.distances[here],
-        embedding_distances=None if closeness is None else closeness[here],
-        costs=None
-        if costs is None
-        else Costs(costs.buckets[start:stop], costs.candidates[start:stop], costs.comparisons[start:stop]),
-    )

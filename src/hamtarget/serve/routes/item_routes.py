@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hamtarget.items import Id
-from hamtarget.serve import messages
-from hamtarget.serve.answers import AnswerBody, item_body, json_response
-from hamtarget.serve.bodies import read_json
-from hamtarget.serve.openapi import ERRORS, json_body
+from hamtarget.serve.messages.answer_bodies import AnswerBody, item_body, json_response
+from hamtarget.serve.messages.item_messages import DeleteAnswer, ItemOut, PutAnswer, PutRequest
+from hamtarget.serve.messages.openapi import ERRORS, json_body
+from hamtarget.serve.messages.request_bodies import read_json
 from hamtarget.serve.pictures import MAX_SIDE
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service import Service
@@ -27,14 +27,14 @@ def item_routes(service: Service) -> APIRouter:
     """Return the routes of /v1/items."""
     router = APIRouter(prefix="/v1", tags=["items"], responses=ERRORS)
 
-    @router.put("/items", response_model=messages.PutAnswer, openapi_extra=json_body(messages.PutRequest))
+    @router.put("/items", response_model=PutAnswer, openapi_extra=json_body(PutRequest))
     async def put(request: Request) -> Response:
         """Keep items, in place of those with the same ids: all or none; they are on disk when this is answered."""
         asker = service.asker(request)
-        asked = await read_json(request, messages.PutRequest, asker)
+        asked = await read_json(request, PutRequest, asker)
         return json_response({"items": await service.put(asked.items, asker)})
 
-    @router.get("/items/{id}", response_model=messages.ItemOut)
+    @router.get("/items/{id}", response_model=ItemOut)
     async def get(request: Request, id: _ID, kind: _KIND = "string") -> Response:
         """Get an item: its code, embedding and payload."""
         asker = service.asker(request)
@@ -43,7 +43,7 @@ def item_routes(service: Service) -> APIRouter:
         write = partial(item_body, wanted, item, has_image=service.has_image(item), pictures=service.work.pictures)
         return AnswerBody(await service.written(asker, write, 1))
 
-    @router.delete("/items/{id}", response_model=messages.DeleteAnswer)
+    @router.delete("/items/{id}", response_model=DeleteAnswer)
     async def delete(request: Request, id: _ID, kind: _KIND = "string") -> Response:
         """Delete an item; it is gone from the disk, too, when this is answered."""
         await service.delete(_id(id, kind), service.asker(request))

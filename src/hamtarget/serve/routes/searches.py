@@ -8,11 +8,22 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hamtarget.serve import messages
-from hamtarget.serve.answers import AnswerBody, batch_body, match_body, search_body
-from hamtarget.serve.bodies import read_json, read_query
-from hamtarget.serve.match_messages import MatchAnswer, MatchRequest
-from hamtarget.serve.openapi import ERRORS, json_body, query_body
+from hamtarget.serve.messages.answer_bodies import AnswerBody, batch_body, match_body, search_body
+from hamtarget.serve.messages.match_messages import MatchAnswer, MatchRequest
+from hamtarget.serve.messages.openapi import ERRORS, json_body, query_body
+from hamtarget.serve.messages.request_bodies import read_json, read_query
+from hamtarget.serve.messages.search_messages import (
+    BatchAnswer,
+    BatchNearestRequest,
+    BatchProbeRequest,
+    BatchSearchRequest,
+    ManyQueries,
+    NearestRequest,
+    OneQuery,
+    ProbeRequest,
+    SearchAnswer,
+    SearchRequest,
+)
 from hamtarget.serve.service import Service
 
 
@@ -20,20 +31,20 @@ def search_routes(service: Service) -> APIRouter:
     """Return the routes of /v1/search, /v1/nearest, /v1/probe and /v1/match."""
     router = APIRouter(prefix="/v1", tags=["search"], responses=ERRORS)
 
-    @router.post("/search", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.SearchRequest))
+    @router.post("/search", response_model=SearchAnswer, openapi_extra=query_body(SearchRequest))
     async def search(request: Request) -> Response:
         """Find everything within `radius` bits of a code, vector, image or stored item, nearest first."""
-        return await _one(service, request, messages.SearchRequest)
+        return await _one(service, request, SearchRequest)
 
-    @router.post("/nearest", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.NearestRequest))
+    @router.post("/nearest", response_model=SearchAnswer, openapi_extra=query_body(NearestRequest))
     async def nearest(request: Request) -> Response:
         """Find the `k` nearest items of a code, vector, image or stored item, exactly; or vectors, at a recall."""
-        return await _one(service, request, messages.NearestRequest)
+        return await _one(service, request, NearestRequest)
 
-    @router.post("/probe", response_model=messages.SearchAnswer, openapi_extra=query_body(messages.ProbeRequest))
+    @router.post("/probe", response_model=SearchAnswer, openapi_extra=query_body(ProbeRequest))
     async def probe(request: Request) -> Response:
         """Find items near a vector, image or stored item approximately: read `budget` rows, the likeliest first."""
-        return await _one(service, request, messages.ProbeRequest)
+        return await _one(service, request, ProbeRequest)
 
     @router.post("/match", response_model=MatchAnswer, openapi_extra=json_body(MatchRequest))
     async def match(request: Request) -> Response:
@@ -44,31 +55,25 @@ def search_routes(service: Service) -> APIRouter:
         n_pairs = sum(len(match.pairs) for match in matched.matches)
         return AnswerBody(await service.written(asker, partial(match_body, asked, matched), n_pairs))
 
-    @router.post(
-        "/search/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchSearchRequest)
-    )
+    @router.post("/search/batch", response_model=BatchAnswer, openapi_extra=json_body(BatchSearchRequest))
     async def search_batch(request: Request) -> Response:
         """Find everything within `radius` bits of each of many codes or vectors, as arrays."""
-        return await _many(service, request, messages.BatchSearchRequest)
+        return await _many(service, request, BatchSearchRequest)
 
-    @router.post(
-        "/nearest/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchNearestRequest)
-    )
+    @router.post("/nearest/batch", response_model=BatchAnswer, openapi_extra=json_body(BatchNearestRequest))
     async def nearest_batch(request: Request) -> Response:
         """Find the `k` nearest items of each of many codes or vectors, as arrays."""
-        return await _many(service, request, messages.BatchNearestRequest)
+        return await _many(service, request, BatchNearestRequest)
 
-    @router.post(
-        "/probe/batch", response_model=messages.BatchAnswer, openapi_extra=json_body(messages.BatchProbeRequest)
-    )
+    @router.post("/probe/batch", response_model=BatchAnswer, openapi_extra=json_body(BatchProbeRequest))
     async def probe_batch(request: Request) -> Response:
         """Find items near each of many vectors approximately, as arrays: read `budget` rows for each."""
-        return await _many(service, request, messages.BatchProbeRequest)
+        return await _many(service, request, BatchProbeRequest)
 
     return router
 
 
-async def _one(service: Service, request: Request, model: type[messages.OneQuery]) -> Response:
+async def _one(service: Service, request: Request, model: type[OneQuery]) -> Response:
     """Answer a search for one query."""
     asker = service.asker(request)
     asked = await read_query(request, model, asker)
@@ -77,7 +82,7 @@ async def _one(service: Service, request: Request, model: type[messages.OneQuery
     return AnswerBody(await service.written(asker, partial(search_body, asked, found), n_hits))
 
 
-async def _many(service: Service, request: Request, model: type[messages.ManyQueries]) -> Response:
+async def _many(service: Service, request: Request, model: type[ManyQueries]) -> Response:
     """Answer a search for many queries."""
     asker = service.asker(request)
     asked = await read_json(request, model, asker)

@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 import hamtarget
-from hamtarget.serve import messages
 from hamtarget.serve.access.request_facts import facts_of
 from hamtarget.serve.access.roles import allows
-from hamtarget.serve.answers import json_response
 from hamtarget.serve.instruments.gauges import Instruments
 from hamtarget.serve.instruments.machine import resident_bytes
 from hamtarget.serve.instruments.readiness import Readiness
-from hamtarget.serve.openapi import ERRORS
+from hamtarget.serve.messages.answer_bodies import json_response
+from hamtarget.serve.messages.openapi import ERRORS
+from hamtarget.serve.messages.store_messages import StatsAnswer
 from hamtarget.serve.problems import not_ready
 from hamtarget.serve.service import Service
 
@@ -47,7 +47,7 @@ def status_routes(service: Service, instruments: Instruments, readiness: Readine
             media_type="text/plain; version=0.0.4; charset=utf-8",
         )
 
-    @router.get("/v1/stats", response_model=messages.StatsAnswer)
+    @router.get("/v1/stats", response_model=StatsAnswer)
     async def stats(request: Request) -> Response:
         """Get what is served: items, bits, memory, the balance of bits, and the searches that the store can do."""
         role = facts_of(request.scope).role

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from hamtarget.filters import Filter, Range, check_field, check_scalar
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, ITEM_ROW_SQL
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, ITEM_ROW_SQL
 
 # jsonb holds no NUL. It becomes two characters, so that texts keep their order and none becomes another.
 _ESCAPES = str.maketrans({"\0": "\1\1", "\1": "\1\2"})

@@ -18,8 +18,8 @@ from hamtarget.search.core import _native
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Costs, Hit, Hits
-from hamtarget.store.code_rows import item_rows
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.code_rows import item_rows
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where, where_item
 from hamtarget.store.postgres.one_code import OneCodeSearch, once_each
 from hamtarget.store.postgres.rows import bit_strings, codes_of, find_names, id_of, only_row

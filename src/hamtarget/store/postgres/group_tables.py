@@ -20,7 +20,7 @@ from hamtarget.store.groups.pages import IdsOf
 from hamtarget.store.groups.source import Near, Rows, Source, near_of
 from hamtarget.store.groups.sql import SqliteGroups
 from hamtarget.store.groups.tables import TABLES, GroupTables, Kind
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.connections import Connections, snapshot
 from hamtarget.store.postgres.finding import Finder
 from hamtarget.store.postgres.rows import copy_out, find_names, integers, only_row

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from hamtarget.progress import Progress
-from hamtarget.store.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, NUMBER_SQL, n_codes_of
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, NUMBER_SQL, n_codes_of
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.postgres.rows import only_row
 from hamtarget.store.postgres.schema import N_FURTHER_SQL

@@ -25,12 +25,12 @@ from hamtarget.search.requests import (
     one_row_of_logits,
 )
 from hamtarget.search.results import BatchHits, Hits
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.item_hits import FindCodes, find_items
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW
+from hamtarget.store.items.item_hits import FindCodes, find_items
+from hamtarget.store.items.matching import Matched, check_threshold, match_items, query_codes
+from hamtarget.store.items.names import Names
 from hamtarget.store.live import Change, DeleteRows, LiveIndex
-from hamtarget.store.matching import Matched, check_threshold, match_items, query_codes
-from hamtarget.store.names import Names
 from hamtarget.store.postgres.address import parse_address
 from hamtarget.store.postgres.connections import Connections, snapshot
 from hamtarget.store.postgres.rows import copy_out, find_names, only_row

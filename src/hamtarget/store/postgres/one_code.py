@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from hamtarget.codes import Codes
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, item_row
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_row
 from hamtarget.store.postgres.connections import load_psycopg
 from hamtarget.store.postgres.limited import LOOK_SECONDS, Watch
 from hamtarget.store.postgres.rows import bit_value

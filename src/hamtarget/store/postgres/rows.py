@@ -16,9 +16,9 @@ from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits
-from hamtarget.store.batches import Batch
-from hamtarget.store.code_rows import FIRST_SEVERAL_ROW, N_CODES_SQL, n_codes_of
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.batches import Batch
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, N_CODES_SQL, n_codes_of
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.live import PutRows
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.settings import Settings

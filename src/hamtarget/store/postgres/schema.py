@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hamtarget.codes import substring_bounds
 from hamtarget.errors import FileError, PrivilegeError, UnsupportedFileError
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.address import Address
 from hamtarget.store.settings import Settings, settings_of
 

@@ -14,7 +14,7 @@ from itertools import combinations
 from math import comb
 
 from hamtarget.codes import substring_bounds
-from hamtarget.store.code_rows import ITEM_ROW_SQL
+from hamtarget.store.items.code_rows import ITEM_ROW_SQL
 from hamtarget.store.postgres.schema import substring_of, substring_type
 
 # A look-up takes about as long as reading so many rows in order.

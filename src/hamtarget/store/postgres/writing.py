@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hamtarget.items import Id
-from hamtarget.store.batches import Batch
-from hamtarget.store.code_rows import are_further, expand, place_items
-from hamtarget.store.ids import FIRST_NAMED_ROW, is_direct
+from hamtarget.store.items.batches import Batch
+from hamtarget.store.items.code_rows import are_further, expand, place_items
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of, only_row
 from hamtarget.store.postgres.schema import N_FURTHER_SQL, mark_several, write_n_further
 

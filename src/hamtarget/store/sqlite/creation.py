@@ -10,9 +10,9 @@ from pathlib import Path
 from hamtarget._files import make_folders, sync_folder, umask
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import FileError
-from hamtarget.store.ids import FIRST_NAMED_ROW
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.database import DATABASE_NAME, create_database, translated
+from hamtarget.store.sqlite.tables.database import DATABASE_NAME, create_database, translated
 
 ENCODER_NAME = "encoder"
 

@@ -28,21 +28,29 @@ from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
 from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import FindInCells
-from hamtarget.store.code_rows import are_further
-from hamtarget.store.duplicates import name_pairs
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.groups.kept import Answer
 from hamtarget.store.groups.tables import Kind
-from hamtarget.store.item_hits import FindCodes, find_items, name_items
-from hamtarget.store.item_pairs import pairs_of_items
-from hamtarget.store.matching import Matched, Threshold, match_items
-from hamtarget.store.names import Names
+from hamtarget.store.items.code_rows import are_further
+from hamtarget.store.items.duplicates import name_pairs
+from hamtarget.store.items.item_hits import FindCodes, find_items, name_items
+from hamtarget.store.items.item_pairs import pairs_of_items
+from hamtarget.store.items.matching import Matched, Threshold, match_items
+from hamtarget.store.items.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.backup import Verify, back_up, restore
-from hamtarget.store.sqlite.bounded import bounded
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
 from hamtarget.store.sqlite.creation import ENCODER_NAME
-from hamtarget.store.sqlite.database import (
+from hamtarget.store.sqlite.group_files import GroupFiles
+from hamtarget.store.sqlite.index.kept_cells import KeptCells
+from hamtarget.store.sqlite.index.searching import find_passing
+from hamtarget.store.sqlite.index.snapshot import catch_up, open_index, save_index
+from hamtarget.store.sqlite.inspection import store_stats, verify_store
+from hamtarget.store.sqlite.lock import WriterLock
+from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
+from hamtarget.store.sqlite.placing import moved_aside
+from hamtarget.store.sqlite.tables.bounded import bounded
+from hamtarget.store.sqlite.tables.database import (
     DATABASE_NAME,
     Readers,
     empty_log,
@@ -52,19 +60,11 @@ from hamtarget.store.sqlite.database import (
     transaction,
     translated,
 )
-from hamtarget.store.sqlite.group_files import GroupFiles
-from hamtarget.store.sqlite.inspection import store_stats, verify_store
-from hamtarget.store.sqlite.kept_cells import KeptCells
-from hamtarget.store.sqlite.lock import WriterLock
-from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
-from hamtarget.store.sqlite.migrations import migrate
-from hamtarget.store.sqlite.placing import moved_aside
-from hamtarget.store.sqlite.reading import count_items, get_items, scan_items
-from hamtarget.store.sqlite.rows import find_ids
-from hamtarget.store.sqlite.searching import find_passing
-from hamtarget.store.sqlite.snapshot import catch_up, open_index, save_index
-from hamtarget.store.sqlite.state import read_state
-from hamtarget.store.sqlite.writing import Writing
+from hamtarget.store.sqlite.tables.migrations import migrate
+from hamtarget.store.sqlite.tables.reading import count_items, get_items, scan_items
+from hamtarget.store.sqlite.tables.rows import find_ids
+from hamtarget.store.sqlite.tables.state import read_state
+from hamtarget.store.sqlite.tables.writing import Writing
 
 T = TypeVar("T")
 

@@ -10,15 +10,15 @@ import numpy as np
 from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
-from hamtarget.store.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
-from hamtarget.store.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
+from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
+from hamtarget.store.items.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.following import rows_of
+from hamtarget.store.sqlite.index.following import rows_of
+from hamtarget.store.sqlite.index.snapshot import read_snapshot
 from hamtarget.store.sqlite.losses import describe_loss
-from hamtarget.store.sqlite.rows import scan_unchecked
-from hamtarget.store.sqlite.snapshot import read_snapshot
-from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.sqlite.tables.rows import scan_unchecked
+from hamtarget.store.sqlite.tables.state import read_state
 
 _MOST_TOLD = 100
 

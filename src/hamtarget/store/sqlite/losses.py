@@ -12,7 +12,7 @@ from hamtarget._files import sync_folder
 from hamtarget.errors import LostChangesError, LostChangesWarning
 from hamtarget.store.settings import Durability
 from hamtarget.store.sqlite.counter import COUNTER_NAME, read_counter
-from hamtarget.store.sqlite.state import read_state
+from hamtarget.store.sqlite.tables.state import read_state
 
 LOG_ENDING = "-wal"
 _KEPT_LOG = "lost-changes-{}-{}.wal"

@@ -1,0 +1,1 @@
+"""Pictures: reading, listing, altering, and what is noted of them."""

@@ -1,0 +1,1 @@
+"""Texts: readers of their files, and long texts in chunks."""

@@ -1,0 +1,1 @@
+"""Classic hashes of pictures, which need no training."""

@@ -1,0 +1,1 @@
+"""Texts as inputs of an encoder, and a hash of them that needs no training."""

@@ -1,0 +1,1 @@
+"""Codes of vectors by the signs of a linear map: random, or learned without torch."""

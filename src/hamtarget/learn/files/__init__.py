@@ -1,0 +1,1 @@
+"""Encoders as files: safetensors, ONNX, and the networks that come with the package."""

@@ -1,0 +1,1 @@
+"""Similarities: which inputs are similar, by labels, neighbours, pairs, or any function."""

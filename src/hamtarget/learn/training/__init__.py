@@ -1,0 +1,1 @@
+"""Training: batches of groups, the loop over them, its checkpoints and its log."""

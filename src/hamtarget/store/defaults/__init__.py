@@ -1,0 +1,1 @@
+"""Defaults of stores: of copies, of texts, and of probing."""

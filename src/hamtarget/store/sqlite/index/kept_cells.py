@@ -1,0 +1,127 @@
+"""The cells of an open folder: loaded when they are first asked for, made by `tune`, saved with the index."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+
+from hamtarget.errors import FileError
+from hamtarget.progress import Progress
+from hamtarget.search.neighbor_index import NeighborIndex
+from hamtarget.store.live import LiveIndex
+from hamtarget.store.sqlite.index.cell_files import current_cells_file, read_cells, save_cells
+from hamtarget.store.sqlite.tables.state import read_state
+from hamtarget.store.vectors.cells import present_vectors
+
+# Another process may have made cells: they are looked for again after so many seconds.
+_LOOK_SECONDS = 1.0
+_TRIES = 3
+
+
+class KeptCells:
+    """Brings cells into the index of an open folder.
+
+    Args:
+        folder: of the store.
+        live: its index, whose cells these are.
+        reading: lends a connection in a transaction.
+    """
+
+    def __init__(
+        self, folder: Path, live: LiveIndex, reading: Callable[[], AbstractContextManager[sqlite3.Connection]]
+    ) -> None:
+        self._folder = folder
+        self._live = live
+        self._reading = reading
+        self._next_look = 0.0
+        # A file that could not be used, and the change that the index was at: it is not read again until that changes.
+        self._refused: tuple[object, ...] = ()
+        # Held by whoever loads cells: others wait, and find them loaded.
+        self._loading = threading.Lock()
+        # Held by whoever makes or loads cells; nobody waits to load them. Taken before the lock of the index.
+        self._making = threading.Lock()
+
+    def now(self) -> NeighborIndex | None:
+        """Return the cells; None if there are none, or none that can be used."""
+        cells = self._live.cells
+        if cells.index is None and monotonic() >= self._next_look:
+            self.load()
+            self._next_look = monotonic() + _LOOK_SECONDS
+        return cells.index
+
+    def load(self) -> None:
+        """Read the cells from their file if they are not in memory, unless somebody is making others."""
+        with self._loading:
+            if self._live.cells.index is not None or not self._making.acquire(blocking=False):
+                return
+            try:
+                self._load()
+            finally:
+                self._end()
+                self._making.release()
+
+    def _load(self) -> None:
+        # From here on, changes are noted: what the transaction does not see is among them.
+        self._begin()
+        with self._reading() as connection:
+            file = current_cells_file(connection, self._folder)
+            if file is None:
+                return
+            state = (file.name, file.stat().st_mtime_ns, self._live.sequence)
+            if state == self._refused:
+                return
+            found = read_cells(connection, file)
+        with self._live.lock:
+            if found is None or not self._live.cells.take(*found, self._live.index):
+                self._refused = state
+
+    def make(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+        """Fit cells to all vectors of the store, and use them if they are faster than comparing all.
+
+        Args:
+            asked: an index that is not fitted yet.
+            progress: of `NeighborIndex.fit`.
+
+        Raises:
+            FileError: so much has changed meanwhile that they are of no use.
+        """
+        with self._making:
+            try:
+                for _ in range(_TRIES):
+                    self._begin()
+                    index = self._live.index
+                    rows, vectors = present_vectors(index, index.ids())
+                    asked.fit(vectors, rows, progress=progress)
+                    del vectors
+                    with self._live.lock:
+                        if asked.explain().way == "scan":
+                            self._live.cells.drop()
+                            return
+                        if self._live.cells.take(asked, np.empty(0, dtype=np.int64), self._live.index):
+                            return
+            finally:
+                self._end()
+        raise FileError(f"{self._folder} was replaced while it was tuned; call tune() again")
+
+    def save(self, connection: sqlite3.Connection) -> bool:
+        """Save the cells beside the index, if that has been saved as it is now; return False if it has not."""
+        with self._live.lock:
+            state = read_state(connection)
+            if not self._live.is_saved or state.snapshot is None or state.snapshot_sequence != self._live.sequence:
+                return False
+            save_cells(self._live.cells.index, self._folder, state.snapshot)
+            return True
+
+    def _begin(self) -> None:
+        with self._live.lock:
+            self._live.cells.begin()
+
+    def _end(self) -> None:
+        with self._live.lock:
+            self._live.cells.end()
