@@ -71,10 +71,11 @@ class EmbeddingDistance {
     static const std::int8_t* int8(const void* row) { return static_cast<const std::int8_t*>(row); }
     static const float* floats(const void* row) { return static_cast<const float*>(row); }
 
-    // A row of zeros has no direction, so it counts as a right angle.
+    // A row of zeros has no direction, so it counts as a right angle. Rounding makes no distance negative; NaN stays NaN.
     float cosine_distance(float product, float own) const {
         const float norms = query_norm_ * std::sqrt(own);
-        return norms > 0 ? 1 - product / norms : 1;
+        const float distance = norms > 0 ? 1 - product / norms : 1;
+        return distance < 0 ? 0 : distance;
     }
 
     void whole(const std::uint8_t* const* rows, std::size_t count, float* distances) const {

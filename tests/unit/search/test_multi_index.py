@@ -219,6 +219,18 @@ def test_rerank_orders_by_embedding(index: MultiIndex) -> None:
     assert batch[0][2] == Hit(3, 1, 5.0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_no_cosine_distance_is_negative(dtype):
+    rows = np.random.default_rng(0).normal(size=(200, 8)).astype(dtype).astype(np.float32)
+    codes = np.zeros((len(rows), 8), dtype=np.uint8)
+    index = MultiIndex(64, radius=2, embeddings=Embeddings(8, dtype, "cosine"))
+    index.add(range(len(rows)), codes, rows)
+    for number, row in enumerate(rows):
+        nearest = index.search(codes[0], rerank=len(rows), embedding=row)[0]
+        assert nearest.id == number
+        assert 0 <= nearest.embedding_distance < 1e-6
+
+
 def test_filter_takes_sets_arrays_and_masks(index: MultiIndex) -> None:
     for filter in ({3, 99}, [3], np.array([99, 3, 3]), np.arange(6) == 3):
         assert index.search(CODE, 1, filter=filter) == (Hit(3, 1),)
