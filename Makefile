@@ -45,7 +45,7 @@ help:
 	@echo "  make wheels          wheels and a source distribution, into dist"
 	@echo "  make test-wheel      install a wheel where there is no compiler, and test what was installed"
 	@echo "  make coverage        lines and branches that the quick tests run"
-	@echo "  make sbom            what the extra [all] installs, as a bill of materials: build/sbom.json"
+	@echo "  make sbom            what the extra [all] installs, as a bill of materials: build/sbom.json; after \`make wheels\`"
 	@echo "  make hashes          write requirements/*.txt again, after a change of constraints.txt"
 	@echo ""
 	@echo "Measure speed; results go to research/results"
@@ -295,10 +295,14 @@ coverage: $(VENV)/.installed
 	@$(BIN)/python -m coverage run -m pytest -n 0 -m "not slow and not postgres" tests/unit tests/golden tests/stores
 	@$(BIN)/python -m coverage report
 
+# It needs `make wheels` first, as test-wheel does.
 sbom: $(TOOLS)/.ready
+	@ls dist/hamtarget-[0-9]*.whl > /dev/null 2>&1 || { echo "there is no wheel in dist: make wheels first"; exit 1; }
 	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt cyclonedx-bom
-	@rm -rf build/sbom && $(PYTHON) -m venv build/sbom
-	@build/sbom/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt --find-links dist "hamtarget[all]"
+	@# Without pip, which would stand in the bill, although nothing installs it.
+	@rm -rf build/sbom && $(PYTHON) -m venv --without-pip build/sbom
+	@$(TOOLS)/bin/python -m pip --python build/sbom/bin/python --quiet --disable-pip-version-check install -c constraints.txt \
+	    --only-binary hamtarget,hamtarget-models --find-links dist "hamtarget[all]"
 	@$(TOOLS)/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json build/sbom/bin/python
 	@echo build/sbom.json
 
