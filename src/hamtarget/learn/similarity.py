@@ -36,6 +36,10 @@ class Similarity(ABC):
     """
 
     n_items: int
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_items:,} items)"
+
     # True if a CUDA graph can hold `matrix`: its shapes do not depend on data, and it never waits for the device.
     capturable = True
 
@@ -107,7 +111,8 @@ class Labels(Similarity):
     """Items are similar if their labels are equal. Items without a label are similar to none.
 
     Args:
-        labels: one label for each item, (items,): integers or strings; None for an item without a label.
+        labels: one label for each item, (items,): integers or strings; None for an item of no labelled class. It
+            counts as different from all others.
         unlabelled: the label that stands for none, such as -1.
 
     Example:
@@ -132,6 +137,11 @@ class Labels(Similarity):
         numbers = np.full(len(values), len(different), dtype=np.int64)
         numbers[known] = known_numbers
         self._set_numbers(torch.from_numpy(numbers), len(different))
+
+    def __repr__(self) -> str:
+        without = int(self.unlabelled.sum())
+        rest = f", {without:,} item{'' if without == 1 else 's'} without one" if without else ""
+        return f"Labels({self.n_items:,} items, {self.n_labels:,} labels{rest})"
 
     def _set_numbers(self, numbers: Tensor, n_labels: int) -> None:
         self.n_items = len(numbers)
@@ -363,7 +373,7 @@ class Custom(Similarity):
     """Items are similar if a function says so.
 
     Args:
-        function: takes two tensors of item numbers, (r,) and (c,), and returns a boolean (r, c).
+        function: takes two tensors of item numbers, (r,) and (c,), and returns a boolean (r, c), of torch or numpy.
         n_items: number of items.
 
     Example:
@@ -374,19 +384,28 @@ class Custom(Similarity):
 
     capturable = False
 
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], n_items: int) -> None:
+    def __init__(self, function: Callable[[Tensor, Tensor], Any], n_items: int) -> None:
         self.function = function
         self.n_items = n_items
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the function's answer, after checking its shape and type."""
-        similar = self.function(rows, columns)
-        if similar.dtype != torch.bool or similar.shape != (len(rows), len(columns)):
-            raise ShapeError(
-                f"the similarity function gave {similar.dtype} of shape {tuple(similar.shape)}; "
-                f"expected torch.bool of shape {(len(rows), len(columns))}"
+        similar: Any = self.function(rows, columns)
+        if isinstance(similar, np.ndarray) and similar.dtype == np.bool_:
+            similar = torch.from_numpy(similar).to(rows.device)
+        shape = (len(rows), len(columns))
+        if not isinstance(similar, Tensor) or similar.dtype != torch.bool or similar.shape != shape:
+            given = (
+                f"{similar.dtype} of shape {tuple(similar.shape)}"
+                if isinstance(similar, Tensor | np.ndarray)
+                else repr(similar)[:40]
             )
-        return similar
+            raise ShapeError(
+                f"the similarity function gave {given}; expected torch.bool of shape {shape}: it is called with two "
+                "lists of item numbers, and answers for each pair, as in labels[rows][:, None] == labels[columns]"
+            )
+        checked: Tensor = similar
+        return checked
 
     def subset(self, items: Tensor) -> Custom:
         """Return the same function, asked about the original items."""
