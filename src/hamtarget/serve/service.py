@@ -483,7 +483,8 @@ class Service:
         most = self.settings.max_hits
         if asked.most_hits * n_queries > most:
             raise _refused(
-                f"{n_queries:,} queries of up to {asked.most_hits:,} hits may give more than {most:,}; ask for fewer"
+                f"{n_queries:,} {'query' if n_queries == 1 else 'queries'} of up to {asked.most_hits:,} hits may give "
+                f"more than {most:,}; ask for fewer"
             )
 
     def _check_writable(self) -> None:
