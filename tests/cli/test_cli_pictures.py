@@ -167,7 +167,7 @@ def test_classes_that_bring_nothing_are_named(photos, tmp_path):
     (folder / "notes.txt").write_text("no image")
     result = run("train", folder, "--model", tmp_path / "model", *FAST)
     assert result.exit_code == 0, result.output
-    assert "hamtarget: no image in empty: no class" in said(result)
+    assert "hamtarget: left out as classes, because they hold no image: empty" in said(result)
     assert "hamtarget: one image only, which has no similar one, in single" in said(result)
     assert "hamtarget: left out, since images beside the folders are of no class: beside.png\n" in result.stderr
     assert "hamtarget: left out image 17: " in said(result)

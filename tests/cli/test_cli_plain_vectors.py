@@ -164,7 +164,7 @@ def test_wrong_vectors_leave_no_store(rows, tmp_path):
         assert words in refused("add", tmp_path / "store", tmp_path / f"{name}.npy", "--metric", "cosine")
     for lines, words in (
         ("[1, 2]\n[1, 2, 3]\n", "shape (3,)"),
-        ("[1, 2]\n[1, [2]]\n", "ragged"),
+        ("[1, 2]\n[1, [2]]\n", "line 2: the vector has parts of different lengths"),
         ('[1, 2]\n["a", "b"]\n', "expected numbers"),
         ("[1, 2]\n[1, 1e300]\n", "row 1 holds NaN or infinity"),
         ("[1, 2]\n[0, 0]\n", "row 1 is all zeros"),

@@ -191,3 +191,20 @@ def test_broken_images_are_left_out_and_named(tmp_path, trained):
     assert encoded.codes.shape == (1, 2)
     assert sorted(encoded.broken) == ["absent", "broken"]
     assert "broken.png" in encoded.broken["broken"]
+
+
+@pytest.mark.parametrize(
+    ("vector", "wanted"),
+    [
+        ('[1, "a"]', "other things than numbers"),
+        ("[1, NaN]", "NaN or infinity"),
+        ("[1, [2, 3]]", "parts of different lengths"),
+        ("[]", "expected a list of numbers"),
+        ("5", "expected a list of numbers"),
+    ],
+)
+def test_a_vector_that_is_none_is_named_with_its_line(vector, wanted):
+    lines = [f'{{"id": 1, "vector": {vector}}}'] + ([vector] if vector.startswith("[") else [])
+    for line in lines:
+        with pytest.raises(CorruptFileError, match=f"^here, line 5: .*{wanted}"):
+            parse_line(line, number=4, where="here")

@@ -13,7 +13,7 @@ from services import N_BITS, N_ITEMS, SignEncoder, service
 
 import hamtarget.client
 from hamtarget.client import AsyncClient, Client
-from hamtarget.errors import DtypeError, InputError, ServiceError
+from hamtarget.errors import DtypeError, InputError, NotFiniteError, ServiceError, ShapeError
 from hamtarget.filters import Range
 from hamtarget.items import Item
 from hamtarget.serve.demo_store import demo_encoder
@@ -166,6 +166,10 @@ def test_mistakes_are_told_before_anything_is_sent(vectors, kind):
         for code in ("xyz", [256], 7, [0.5, "a"]):
             with pytest.raises(InputError, match="expected bytes, hexadecimal digits, or a row"):
                 nobody.search(code=code)
+        with pytest.raises(NotFiniteError, match="NaN or infinity"):
+            nobody.search([1.0, float("nan")])
+        with pytest.raises(ShapeError, match="ends in _batch"):
+            nobody.nearest(vectors[:2])
         with pytest.raises(DtypeError, match="put got a dict"):
             nobody.put([{"id": 1}])
         with pytest.raises(InputError, match="needs either an input or a code"):
@@ -207,3 +211,8 @@ def test_both_clients_have_the_same_calls():
     assert calls(Client) == calls(AsyncClient)
     awaited = {name for name in calls(AsyncClient) if inspect.iscoroutinefunction(getattr(AsyncClient, name))}
     assert awaited == set(calls(Client)) - {"__init__", "within"}
+
+
+def test_clients_show_their_address():
+    for made in (Client("http://127.0.0.1:9"), AsyncClient("http://127.0.0.1:9")):
+        assert repr(made) == f"{type(made).__name__}('http://127.0.0.1:9')"

@@ -258,3 +258,48 @@ def test_a_text_without_words_is_no_copy_of_others(tmp_path):
     found = find_text_copies(path)
     assert len(found) == 0
     assert found.n_broken == 2
+
+
+def test_texts_of_a_template_are_still_copies(tmp_path):
+    # Thirty templates of 80 words, 40 texts of each with up to 15 other words: near pairs are no coincidences.
+    random = np.random.default_rng(0)
+    words = np.array([f"word{number}" for number in range(2000)])
+    made = []
+    for _ in range(30):
+        template = random.choice(words, 80)
+        for _ in range(40):
+            text = template.copy()
+            changed = random.integers(0, 16)
+            text[random.choice(80, changed, replace=False)] = random.choice(words, changed)
+            made.append(" ".join(text))
+    made += [f"{text.replace(' ', ', ')}." for text in made[::40]]
+    source = tmp_path / "made.txt"
+    source.write_text("\n".join(made))
+    found = find_text_copies(source)
+    assert found.radius == 3
+    assert "much alike" in found.reason
+    group_of = {copy.line: number for number, group in enumerate(found.groups) for copy in group}
+    assert all(group_of[1201 + number] == group_of[1 + 40 * number] for number in range(30))
+
+
+def test_few_texts_are_counted_in_words(tmp_path):
+    source = tmp_path / "one.txt"
+    source.write_text("a single text of some words\n")
+    assert find_text_copies(source).reason.startswith("1 text says little")
+
+
+def test_a_query_without_words_is_refused(tmp_path):
+    with Store.create(tmp_path / "store", encoder=open_encoder("simhash64")) as store:
+        store.put_rows(range(len(DOCUMENTS)), inputs=DOCUMENTS)
+        for query in ("", "?!"):
+            with pytest.raises(InputError, match="has no words"):
+                store.search(query)
+
+
+def test_texts_that_are_taken_for_paths_get_advice(tmp_path):
+    table = tmp_path / "long.csv"
+    table.write_text('id,body\n1,"' + "word " * 40_000 + '"\n')
+    assert "for texts pass --text-column" in run("dups", table, code=2).stderr
+    lines = tmp_path / "long.txt"
+    lines.write_text("word " * 300_000 + "\n")
+    assert "for texts pass --encoder simhash64" in run("dups", lines, code=2).stderr

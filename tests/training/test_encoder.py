@@ -300,7 +300,7 @@ def test_bad_inputs_are_refused_with_their_place(fitted):
         fitted.encode(torch.from_numpy(bad))
     with pytest.raises(ShapeError, match=r"shape \(rows, 7\); this encoder learned from \(rows, 8\)"):
         fitted.encode(inputs[:, :7])
-    with pytest.raises(ShapeError, match="1 dimensions; expected at least 2"):
+    with pytest.raises(ShapeError, match="1 dimension; expected at least 2"):
         fitted.encode(inputs[0])
     with pytest.raises(DtypeError, match="expected numbers"):
         fitted.encode(np.array([["a"]]))
@@ -316,6 +316,8 @@ def test_bad_inputs_are_refused_with_their_place(fitted):
         HashEncoder(loss=HammingTargetLoss(16, 16))
     with pytest.raises(SimilarityError, match="no two inputs have the same label"):
         quick().fit(inputs, np.arange(200))
+    with pytest.raises(SimilarityError, match="all inputs have the same label"):
+        quick().fit(inputs, np.zeros(200, dtype=int))
     with pytest.raises(SimilarityError, match="no two inputs are similar"):
         quick().fit(inputs, SimilarPairs(np.empty((0, 2), dtype=int), 200))
     with pytest.raises(InputError, match="network is 'resnet'"):

@@ -99,8 +99,9 @@ def add(
     """Add images, vectors, texts or codes to a store, which is made if it is not there.
 
     Ids are paths within the folder, row numbers, or what the lines say. Each batch is on disk before the next is
-    read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or a
-    line that cannot be read is named and left out; the exit code is then 1.
+    read, and items that are in the store already are skipped: after Ctrl-C, the same command goes on. An image or
+    a text that cannot be read is named and left out; the exit code is then 1. A wrong line of a vector or a code is
+    named, and ends the command.
     """
     from hamtarget.encoders.texts.simhash import SimHash64
 

@@ -66,16 +66,18 @@ def _setting(point: Point) -> str:
 
 
 def _model(place: str) -> dict[str, Any]:
+    from hamtarget._picture_form import form_of
     from hamtarget.encoders import open_encoder
+    from hamtarget.encoders.text_inputs import takes_texts
 
     encoder = open_encoder(place)
-    form = getattr(encoder, "picture_form", None)
+    takes_pictures = not takes_texts(encoder) and len(encoder.input_shape) > 1
     return {
         "kind": "model",
         "n_bits": encoder.n_bits,
         "radius": encoder.radius,
         "input_shape": list(encoder.input_shape),
-        "pictures": None if form is None else form.fit,
+        "pictures": form_of(encoder).fit if takes_pictures else None,
         "runs_by": {"HashEncoder": "torch", "OnnxEncoder": "onnxruntime", "TextEncoder": "onnxruntime"}.get(
             type(encoder).__name__, "numpy"
         ),

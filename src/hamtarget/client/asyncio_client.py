@@ -80,6 +80,10 @@ class AsyncClient:
     ) -> None:
         self._patience = Patience(timeout, retries, retry_changes, connections)
         self._streams = Streams(read_address(address, token, ca_file), connections)
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._address!r})"
 
     async def __aenter__(self) -> Self:
         return self

@@ -73,6 +73,10 @@ class Client:
     ) -> None:
         self._patience = Patience(timeout, retries, retry_changes, connections)
         self._connections = Connections(read_address(address, token, ca_file), connections)
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"Client({self._address!r})"
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from hamtarget.client.results import (
     ServedMatch,
     ServedMember,
 )
-from hamtarget.errors import DtypeError, InputError
+from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 from hamtarget.filters import Range
 from hamtarget.items import CodePair, Id, Item
 
@@ -338,12 +339,23 @@ def _item_path(id: Id, rest: str = "") -> str:
     return f"/v1/items/{quote(str(id), safe='')}{rest}?kind={kind}"
 
 
-def _numbers(values: Iterable[float] | None) -> list[float] | None:
-    return None if values is None else [float(value) for value in values]
+def _numbers(values: Iterable[float] | None, name: str = "numbers") -> list[float] | None:
+    if values is None:
+        return None
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError) as error:
+        raise ShapeError(
+            f"{name} are not one row of numbers ({error}); expected one vector: for several, call the method that ends "
+            "in _batch"
+        ) from error
+    if not all(map(math.isfinite, numbers)):
+        raise NotFiniteError(f"{name} hold NaN or infinity; expected finite numbers")
+    return numbers
 
 
 def _rows(rows: Iterable[Iterable[float]] | None) -> list[list[float]] | None:
-    return None if rows is None else [[float(value) for value in row] for row in rows]
+    return None if rows is None else [_numbers(row) or [] for row in rows]
 
 
 def _without_none(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hamtarget.copies.results import Copy, FoundCopies
+from hamtarget.copies.results import Copy, FoundCopies, counted
 from hamtarget.progress import Stages
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ DEFAULT_ENCODER = "copies64"
 _FEW_PICTURES = 1000
 # So rare are coincidences among different photos within the radius that few pictures are compared within.
 _FEW_PAIRS = 1e-6
+# Within so many bits by simhash64, texts have nearly all words in common, whatever else is in the collection.
+_LIKE_TEXTS = 3
+_HASH_OF_WORDS = "simhash64"
 
 
 def find_copies(
@@ -123,11 +126,22 @@ def chosen_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, noun: s
     if chosen is not None:
         return chosen, f"The radius of {chosen} was asked for."
     from hamtarget.evaluation import advise_radius
+    from hamtarget.evaluation.radius_advice import ROWS_PER_FALSE_PAIR
 
     advice = advise_radius(codes, encoder=encoder)
     careful = _careful_radius(encoder)
     if len(codes) < _FEW_PICTURES and careful is not None and careful < advice.radius:
-        return careful, f"{len(codes):,} {noun} say little about their distances; {careful} bits are usual."
+        few = f"{counted(len(codes), noun.removesuffix('s'))} {'says' if len(codes) == 1 else 'say'} little"
+        return careful, f"{few} about their distances; {careful} bits are usual."
+    if getattr(encoder, "name", "") == _HASH_OF_WORDS and careful is not None and advice.radius < _LIKE_TEXTS:
+        # Pairs of different documents, of which each bit less halves the share.
+        share = _FEW_PAIRS * 0.5 ** (careful - _LIKE_TEXTS)
+        if share * (len(codes) - 1) / 2 <= 1 / ROWS_PER_FALSE_PAIR:
+            return _LIKE_TEXTS, (
+                f"Many of the {len(codes):,} texts are much alike, as if made from one template, so that counting "
+                f"does not tell copies from others. Within {_LIKE_TEXTS} bits, texts have nearly all words in common; "
+                f"larger radii, up to the usual {careful}, also find texts with more changes."
+            )
     return advice.radius, advice.reason
 
 

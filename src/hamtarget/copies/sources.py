@@ -77,7 +77,10 @@ def _of_csv(where: str) -> list[str]:
     except OSError as error:
         raise FileError(f"{where} cannot be read: {reason_of(error)}") from error
     except csv.Error as error:
-        raise CorruptFileError(f"{where} is not a CSV: {error}; expected paths in the first column") from error
+        raise CorruptFileError(
+            f"{where} was taken for a list of pictures, but cannot be read as one: {error}; expected paths in the "
+            "first column; for texts pass --text-column NAME (find_text_copies in Python)"
+        ) from error
     return paths
 
 
@@ -85,6 +88,11 @@ def _of_lines(where: str) -> list[str]:
     try:
         with open(where, encoding="utf-8", errors="surrogateescape") as stream:
             return [line for each in lines_of(stream, where=where, max_line=_MAX_LINE) if (line := each.strip("\r\n"))]
+    except CorruptFileError as error:
+        raise CorruptFileError(
+            f"{error}: it was taken for a list of pictures; for texts pass --encoder simhash64 (find_text_copies in "
+            "Python)"
+        ) from error
     except OSError as error:
         raise FileError(f"{where} cannot be read: {reason_of(error)}") from error
 

@@ -73,7 +73,7 @@ def find_text_copies(
     if radius is not None:
         check_radius(radius, opened.n_bits)
     size = Path(source).stat().st_size if Path(source).exists() else 0
-    read = _Reading(opened)
+    read = _Reading(source, opened)
     for row in read_texts(source, text_column=text_column, id_column=id_column, on_broken=read.leave_out):
         read.add(row)
         if progress is not None and len(read.lines) % _TEXTS_AT_ONCE == 0:
@@ -122,7 +122,7 @@ def find_text_copies(
 class _Reading:
     """Codes and lengths of the texts read so far; the texts themselves are forgotten."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, source: str | Path, encoder: Encoder) -> None:
         self.codes: list[NDArray[np.uint8]] = []
         self.lines: list[int] = []
         self.lengths: list[int] = []
@@ -130,6 +130,7 @@ class _Reading:
         self.n_bytes = 0
         self.n_broken = 0
         self.broken: list[str] = []
+        self._source = source
         self._encoder = encoder
         self._texts: list[str] = []
         self._characters = 0
@@ -144,7 +145,7 @@ class _Reading:
         """Take a text; encode those that wait if they are enough."""
         if isinstance(self._encoder, SimHash64) and not any(map(str.isalnum, row.text)):
             # All such texts have the code 0.
-            self.leave_out(f"line {row.line:,}: the text has no words")
+            self.leave_out(f"{self._source}, line {row.line:,}: the text has no words")
             return
         content = row.text.encode("utf-8", "surrogatepass")
         self.n_bytes += len(content)

@@ -356,7 +356,8 @@ def _reason(
         told.append(f"False pairs are counted from radius {evidence.counted_from} on, and extrapolated below.")
     if evidence.is_hot:
         told.append(
-            f"{evidence.most_equal:,} of {compared:,} rows have one code: look whether these are blank pictures."
+            f"{evidence.most_equal:,} of {compared:,} rows have one code: look whether they are copies, or have "
+            "nothing to tell them apart by, like blank pictures."
         )
     return " ".join(told)
 

@@ -121,11 +121,12 @@ class HashEncoder:
             inputs: any numbers, (rows, columns) or (rows, [channels,] height, width). Images may also have their
                 channels last, (rows, height, width, 3), if the network is a built-in one. Or an `ImageSet`, whose
                 images may be of any size; those that cannot be read are left out.
-            similar: which inputs are similar: labels (rows,), None for an input without one; several labels for each
-                input, (rows, labels) of 0 and 1; a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a function
-                of item numbers. None: the labels of an `ImageSet`; where there are none, each input and its 10 nearest
-                neighbours (of 25,000 drawn at random, if there are more vectors). Vectors without a label are learned
-                from as well: they have neighbours.
+            similar: which inputs are similar: labels (rows,), None for an input of no labelled class (leave out
+                those whose label is unknown: they would count as different from all labelled ones); several labels for
+                each input, (rows, labels) of 0 and 1; a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a
+                function of item numbers. None: the labels of an `ImageSet`; where there are none, each input and its 10
+                nearest neighbours (of 25,000 drawn at random, if there are more vectors). Vectors whose label is None
+                are learned from as well: they have neighbours.
             markers: item numbers of the inputs around which groups are formed. None: all that have enough similar ones.
             augment: changes a batch of inputs at random.
             progress: called with a `TrainingProgress` now and then.
@@ -138,7 +139,8 @@ class HashEncoder:
             ShapeError: the inputs have a shape that cannot be learned from.
             DtypeError: the inputs are not numbers.
             NotFiniteError: the inputs hold NaN or infinity; the error names the row.
-            SimilarityError: no two inputs are similar, or a named marker has too few similar inputs.
+            SimilarityError: no two inputs are similar, all have one label, or a named marker has too few similar
+                inputs.
             InputError: arguments contradict each other.
             TrainingError: nearly all inputs have got one code; the error says what to do.
 

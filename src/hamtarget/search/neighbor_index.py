@@ -215,7 +215,9 @@ class NeighborIndex:
         array = check_array(queries, name="queries", n_dims=fitted.space.n_dims)
         k = check_count(k, name="k")
         if k > fitted.n_rows:
-            raise InputError(f"k is {k:,} and the index has {fitted.n_rows:,} vectors; expected at most as many")
+            raise InputError(
+                f"k is {k:,} and the index has {fitted.n_rows:,} vectors; expected k of at most {fitted.n_rows:,}"
+            )
         setting = self._setting(fitted, k, recall, budget, comparisons)
         n_threads = self._threads_of(threads)
         ids = np.empty((len(array), k), dtype=np.int64)
@@ -563,5 +565,7 @@ def _check_new_ids(ids: ArrayLike, n_rows: int) -> Ids:
     if n_rows and numbers.min() < 0:
         raise InputError(f"id {numbers.min()} is negative; expected ids from 0 on")
     if len(distinct(numbers)) != n_rows:
-        raise InputError("an id is there twice; expected all ids to be different")
+        ordered = np.sort(numbers)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
+        raise InputError(f"id {twice} is there twice; expected all ids to be different")
     return numbers

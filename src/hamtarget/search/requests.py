@@ -294,7 +294,8 @@ def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
     array = np.asarray(ids)
     # An empty list has no integers to tell its type by; numpy calls it float64.
     if array.size and (array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64)):
-        raise DtypeError(f"{name} have dtype {array.dtype}; expected int64")
+        hint = "" if array.dtype.kind not in "US" else ": number the rows, or use a Store, whose ids may be texts"
+        raise DtypeError(f"{name} have dtype {array.dtype}; expected int64{hint}")
     if array.ndim != 1:
         raise ShapeError(f"{name} have {array.ndim} dimensions; expected 1: (rows,)")
     return np.ascontiguousarray(array, dtype=np.int64)

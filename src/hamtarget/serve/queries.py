@@ -184,7 +184,8 @@ class Queries:
         most = self._settings.max_hits
         if asked.most_hits * n_queries > most:
             raise refused(
-                f"{n_queries:,} queries of up to {asked.most_hits:,} hits may give more than {most:,}; ask for fewer"
+                f"{n_queries:,} {'query' if n_queries == 1 else 'queries'} of up to {asked.most_hits:,} hits may give "
+                f"more than {most:,}; ask for fewer"
             )
 
 

@@ -141,3 +141,20 @@ def test_chunks_cover_all_words_and_overlap():
     assert list(chunks_of(row, 97)) == [row]
     with pytest.raises(InputError, match="too short"):
         list(chunks_of(row, 4))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_named(tmp_path, delimiter):
+    path = tmp_path / "texts.csv"
+    path.write_text(f"id{delimiter}body\n1{delimiter}some words\n")
+    for column in ("body", None):
+        with pytest.raises(InputError, match="seem to be separated by"):
+            read(path, text_column=column)
+
+
+def test_values_of_json_are_named_as_json_does(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": 5}\n{"text": ["x"]}\n["x"]\n7\n{"text": true}\n')
+    _, broken = read(path)
+    for said, wanted in zip(broken, ["a number", "a list", "a list", "a number", "true or false"], strict=True):
+        assert f"{wanted}; expected" in said

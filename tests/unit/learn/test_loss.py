@@ -263,3 +263,8 @@ def test_wrong_batches_are_refused():
         loss(logits[:1], similar[:1, :1])
     with pytest.raises(NotFiniteError, match="logits hold NaN"):
         loss(torch.full((4, 16), torch.nan), similar)
+
+
+def test_labels_in_place_of_a_matrix_get_advice():
+    with pytest.raises(DtypeError, match=r"make it by labels\[:, None\] == labels"):
+        HammingTargetLoss(16, 2)(torch.zeros(4, 16), torch.arange(4))

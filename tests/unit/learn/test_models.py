@@ -100,7 +100,7 @@ def test_wrong_shapes_are_refused():
         HashHead(4, 8)(torch.zeros(1, 4))
     with pytest.raises(ShapeError, match=r"inputs have shape \(2, 5\); this network takes \(rows, 4\)"):
         DenseNet(4)(torch.zeros(2, 5))
-    with pytest.raises(ShapeError, match=r"this network takes \(rows, \*\(1, 8, 8\)\)"):
+    with pytest.raises(ShapeError, match=r"this network takes \(rows, 1, 8, 8\)"):
         SmallResNet((1, 8, 8))(torch.zeros(2, 1, 9, 9))
     with pytest.raises(InputError, match="center is 'mode'"):
         HashHead(4, 8, center="mode")

@@ -251,3 +251,20 @@ def test_a_marker_without_enough_similars_is_named():
 def test_sizes_must_divide(batch_size, group_size, world_size, message):
     with pytest.raises(InputError, match=message):
         GroupBatchSampler(Labels([0] * 20), batch_size, group_size, world_size=world_size)
+
+
+def test_reprs_say_what_is_in_them():
+    assert repr(Labels([0, 1, None])) == "Labels(3 items, 2 labels, 1 item without one)"
+    assert repr(Labels([0, 1, 1])) == "Labels(3 items, 2 labels)"
+    assert repr(SimilarPairs([(0, 1)], 3)) == "SimilarPairs(3 items)"
+    sampler = GroupBatchSampler(Labels([0, 0, 1, 1]), 4, 2, steps=3)
+    assert repr(sampler) == "GroupBatchSampler(Labels(4 items, 2 labels), batch_size=4, group_size=2, steps=3)"
+
+
+def test_a_function_may_answer_with_numpy():
+    labels = np.array([0, 1, 0])
+    relation = Custom(lambda rows, columns: labels[rows][:, None] == labels[columns], 3)
+    assert relation.matrix(torch.arange(3)).int().tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    for wrong in (True, np.ones(3), [[True]]):
+        with pytest.raises(ShapeError, match="answers for each pair"):
+            Custom(lambda rows, columns, wrong=wrong: wrong, 3).between(torch.arange(3), torch.arange(3))

@@ -492,3 +492,14 @@ def test_searches_beside_changes(n_rows):
         thread.join()
     assert not errors
     assert len(index) == n_rows + 150
+
+
+def test_refusals_say_which_id_and_what_to_do():
+    index = NeighborIndex()
+    vectors = np.eye(4, dtype=np.float32)
+    with pytest.raises(InputError, match="id 7 is there twice"):
+        index.fit(vectors, [7, 1, 2, 7])
+    with pytest.raises(DtypeError, match="number the rows, or use a Store"):
+        index.fit(vectors, ["a", "b", "c", "d"])
+    with pytest.raises(InputError, match="k is 10 and the index has 4 vectors; expected k of at most 4"):
+        index.fit(vectors).search(vectors)

@@ -179,7 +179,9 @@ def parse_line(line: str, *, number: int, where: str) -> Record:
     """
     if line.startswith(("{", "[")):
         value = parse_json(line, where=f"{where}, line {number + 1}")
-        return Record(number, vector=value) if isinstance(value, list) else _from_object(value, number, where)
+        if isinstance(value, dict):
+            return _from_object(value, number, where)
+        return Record(number, vector=_checked_vector(value, f"{where}, line {number + 1}"))
     code = _code(line)
     # The name of a file may consist of hexadecimal digits, too; then the file is meant.
     if code is not None and not _is_file(line):
@@ -223,7 +225,7 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
     if payload is not None and not isinstance(payload, dict):
         raise CorruptFileError(f"{place}: payload is a {type(payload).__name__}; expected an object")
     if given == ["vector"]:
-        return Record(id, vector=value["vector"], payload=payload)
+        return Record(id, vector=_checked_vector(value["vector"], place), payload=payload)
     text = value[given[0]]
     if not isinstance(text, str):
         raise CorruptFileError(f"{place}: {given[0]} is a {type(text).__name__}; expected text")
@@ -234,6 +236,23 @@ def _from_object(value: dict[str, Any], number: int, where: str) -> Record:
         return Record(id, code=code, payload=payload)
     record = _named_image(text, id=id, place=place)
     return replace(record, payload={**(record.payload or {}), **(payload or {})})
+
+
+def _checked_vector(vector: Any, place: str) -> Any:
+    """Return a vector, or an image in numbers, of which every element is a finite number."""
+    import numpy as np
+
+    try:
+        array = np.asarray(vector)
+    except ValueError as error:
+        raise CorruptFileError(f"{place}: the vector has parts of different lengths; expected numbers") from error
+    if array.ndim == 0 or not array.size:
+        raise CorruptFileError(f"{place}: the vector is {json.dumps(vector)[:40]}; expected a list of numbers")
+    if array.dtype.kind not in "fiu":
+        raise CorruptFileError(f"{place}: the vector holds other things than numbers; expected numbers alone")
+    if not np.isfinite(array).all():
+        raise CorruptFileError(f"{place}: the vector holds NaN or infinity; expected finite numbers")
+    return vector
 
 
 def _code(text: str) -> bytes | None:

@@ -81,7 +81,7 @@ def image_set(source: Path) -> ImageSet:
     empty = sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name not in names)
     empty = [name for name in empty if not name.startswith(".")]
     if empty:
-        note(f"hamtarget: no image in {listed(empty)}: no class")
+        note(f"hamtarget: left out as classes, because they hold no image: {listed(empty)}")
     single = [names[number] for number in np.flatnonzero(np.bincount(images.labels) == 1)]
     if single:
         note(f"hamtarget: one image only, which has no similar one, in {listed(single)}")

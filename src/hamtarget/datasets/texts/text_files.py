@@ -225,7 +225,7 @@ def _row_of_json(text: str, place: str, number: int, text_column: str | None, id
     if isinstance(found, str):
         found = {text_column or _DEFAULT_COLUMN: found}
     if not isinstance(found, dict):
-        raise CorruptFileError(f"{place}: a {type(found).__name__}; expected an object or a text")
+        raise CorruptFileError(f"{place}: {_kind_of(found)}; expected an object or a text")
     column = text_column or (_DEFAULT_COLUMN if _DEFAULT_COLUMN in found or len(found) != 1 else next(iter(found)))
     if column not in found:
         raise CorruptFileError(f"{place}: has no field {column!r}; its fields are {_listed(list(found))}")
@@ -234,7 +234,7 @@ def _row_of_json(text: str, place: str, number: int, text_column: str | None, id
         raise CorruptFileError(
             f"{place}: the text is empty"
             if value is None or isinstance(value, str)
-            else f"{place}: {column!r} is a {type(value).__name__}; expected text"
+            else f"{place}: {column!r} is {_kind_of(value)}; expected text"
         )
     id: Any = found.pop(id_column or _DEFAULT_ID, None)
     if id is None:
@@ -244,6 +244,13 @@ def _row_of_json(text: str, place: str, number: int, text_column: str | None, id
     return TextRow(id, value, found, number)
 
 
+def _kind_of(value: Any) -> str:
+    """Return what a value of JSON is, in the words of JSON."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "true or false"
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else "a number"
+
+
 def _chosen_column(columns: list[str], wanted: str | None, name: str) -> str:
     if not columns:
         raise FileError(f"{name} is empty; expected a first line with the names of columns")
@@ -251,14 +258,26 @@ def _chosen_column(columns: list[str], wanted: str | None, name: str) -> str:
         if _DEFAULT_COLUMN in columns:
             return _DEFAULT_COLUMN
         if len(columns) == 1:
+            if advice := _other_delimiter(columns):
+                raise InputError(f"{name} has the one column {_listed(columns)!r}{advice}")
             return columns[0]
         raise InputError(
             f"{name} has several columns, none called {_DEFAULT_COLUMN!r}: {_listed(columns)}; say which has the text "
             "(--text-column)"
         )
     if wanted not in columns:
-        raise InputError(f"{name} has no column {wanted!r}; its columns are {_listed(columns)}")
+        raise InputError(
+            f"{name} has no column {wanted!r}; its columns are {_listed(columns)}{_other_delimiter(columns)}"
+        )
     return wanted
+
+
+def _other_delimiter(columns: list[str]) -> str:
+    """Return advice for a table whose first line looks as if fields were separated by something else."""
+    found = next((each for each in (";", "\t", "|") if len(columns) == 1 and each in columns[0]), None)
+    if found is None:
+        return ""
+    return f"; its fields seem to be separated by {found!r}: save it with commas, or with tabs as .tsv"
 
 
 def _listed(names: list[str]) -> str:

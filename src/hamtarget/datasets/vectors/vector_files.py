@@ -84,7 +84,8 @@ def open_vectors(path: str | os.PathLike[str], *, key: str | None = None, max_by
         key = next(iter(arrays))
     if key is None or key not in arrays:
         raise FileError(
-            f"{path} holds the arrays {_listed(arrays)}; expected {key or 'vectors'!r}: name one of them by key="
+            f"{path} holds the arrays {_listed(arrays)}; expected {key or 'vectors'!r}: name one of them by key= "
+            "(--key)"
         )
     return checked_vectors(arrays[key](), where=f"{path}, array {key!r}")
 

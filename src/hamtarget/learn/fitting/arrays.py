@@ -187,14 +187,19 @@ def _fitting_groups(options: TrainingOptions, similarity: Similarity) -> Trainin
     """Return the options with a group that is no larger than the most inputs that are similar to one.
 
     Raises:
-        SimilarityError: no two inputs are similar.
+        SimilarityError: no two inputs are similar, or all have one label.
     """
+    relation = similarity.relation if isinstance(similarity, WithFeatures) else similarity
+    if isinstance(relation, Labels) and relation.n_labels == 1 and not bool(relation.unlabelled.any()):
+        raise SimilarityError(
+            "all inputs have the same label, so that nothing is to be told apart; expected two labels or more, or "
+            "similar=None to learn from near neighbours"
+        )
     counts = similarity.counts()
     if counts is None or options.group_size == 1:
         return options
     most = int(counts.max())
     if most < 1:
-        relation = similarity.relation if isinstance(similarity, WithFeatures) else similarity
         found = "have the same label" if isinstance(relation, Labels) else "are similar"
         raise SimilarityError(
             f"no two inputs {found}; expected some that do, or similar=None to learn from near neighbours"

@@ -38,7 +38,8 @@ def as_tensor(inputs: ArrayLike | Tensor) -> Tensor:
     else:
         array = np.asarray(inputs)
         if array.dtype.kind not in "fiub":
-            raise DtypeError(f"inputs have dtype {array.dtype}; expected numbers")
+            hint = ": turn texts into vectors first, by a sentence model" if array.dtype.kind in "US" else ""
+            raise DtypeError(f"inputs have dtype {array.dtype}; expected numbers{hint}")
         check_finite(array, name="inputs")
         if array.dtype.kind == "f":
             array = array.astype(np.float32, copy=False)
@@ -48,7 +49,10 @@ def as_tensor(inputs: ArrayLike | Tensor) -> Tensor:
         # torch would warn of an array that it must not write to, such as a mapped file.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     if tensor.ndim < 2:
-        raise ShapeError(f"inputs have {tensor.ndim} dimensions; expected at least 2: (rows, columns)")
+        found = "1 dimension" if tensor.ndim == 1 else f"{tensor.ndim} dimensions"
+        raise ShapeError(
+            f"inputs have {found}; expected at least 2: (rows, columns). One row is a batch of one: row[None]"
+        )
     return tensor
 
 

@@ -23,7 +23,10 @@ class PairLoss(BatchLoss):
 
     def _check_target(self, target: Tensor, n_rows: int) -> None:
         if target.dtype != torch.bool:
-            raise DtypeError(f"similar has dtype {target.dtype}; expected torch.bool")
+            raise DtypeError(
+                f"similar has dtype {target.dtype}; expected torch.bool, (rows, rows): of labels, make it by "
+                "labels[:, None] == labels, or by Labels(labels).matrix(items)"
+            )
         if target.shape != (n_rows, n_rows):
             hint = "; with gather=True it is the matrix of the whole batch of all processes" if self.gather else ""
             raise ShapeError(

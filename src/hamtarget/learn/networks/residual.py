@@ -63,6 +63,7 @@ class SmallResNet(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the channels averaged over the image, (rows, out_features)."""
         if tuple(inputs.shape[1:]) != self.shape:
-            raise ShapeError(f"inputs have shape {tuple(inputs.shape)}; this network takes (rows, *{self.shape})")
+            expected = ", ".join(map(str, self.shape))
+            raise ShapeError(f"inputs have shape {tuple(inputs.shape)}; this network takes (rows, {expected})")
         maps: Tensor = self.body(self.stem(self.standardize(inputs)))
         return torch.relu(self.norm(maps)).mean(dim=(2, 3))

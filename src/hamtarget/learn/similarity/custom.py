@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ class Custom(Similarity):
     """Items are similar if a function says so.
 
     Args:
-        function: takes two tensors of item numbers, (r,) and (c,), and returns a boolean (r, c).
+        function: takes two tensors of item numbers, (r,) and (c,), and returns a boolean (r, c), of torch or numpy.
         n_items: number of items.
 
     Example:
@@ -26,19 +28,28 @@ class Custom(Similarity):
 
     capturable = False
 
-    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], n_items: int) -> None:
+    def __init__(self, function: Callable[[Tensor, Tensor], Any], n_items: int) -> None:
         self.function = function
         self.n_items = n_items
 
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the function's answer, after checking its shape and type."""
-        similar = self.function(rows, columns)
-        if similar.dtype != torch.bool or similar.shape != (len(rows), len(columns)):
-            raise ShapeError(
-                f"the similarity function gave {similar.dtype} of shape {tuple(similar.shape)}; "
-                f"expected torch.bool of shape {(len(rows), len(columns))}"
+        similar: Any = self.function(rows, columns)
+        if isinstance(similar, np.ndarray) and similar.dtype == np.bool_:
+            similar = torch.from_numpy(similar).to(rows.device)
+        shape = (len(rows), len(columns))
+        if not isinstance(similar, Tensor) or similar.dtype != torch.bool or similar.shape != shape:
+            given = (
+                f"{similar.dtype} of shape {tuple(similar.shape)}"
+                if isinstance(similar, Tensor | np.ndarray)
+                else repr(similar)[:40]
             )
-        return similar
+            raise ShapeError(
+                f"the similarity function gave {given}; expected torch.bool of shape {shape}: it is called with two "
+                "lists of item numbers, and answers for each pair, as in labels[rows][:, None] == labels[columns]"
+            )
+        checked: Tensor = similar
+        return checked
 
     def subset(self, items: Tensor) -> Custom:
         """Return the same function, asked about the original items."""

@@ -17,7 +17,8 @@ class Labels(Similarity):
     """Items are similar if their labels are equal. Items without a label are similar to none.
 
     Args:
-        labels: one label for each item, (items,): integers or strings; None for an item without a label.
+        labels: one label for each item, (items,): integers or strings; None for an item of no labelled class. It
+            counts as different from all others.
         unlabelled: the label that stands for none, such as -1.
 
     Example:
@@ -42,6 +43,11 @@ class Labels(Similarity):
         numbers = np.full(len(values), len(different), dtype=np.int64)
         numbers[known] = known_numbers
         self._set_numbers(torch.from_numpy(numbers), len(different))
+
+    def __repr__(self) -> str:
+        without = int(self.unlabelled.sum())
+        rest = f", {without:,} item{'' if without == 1 else 's'} without one" if without else ""
+        return f"Labels({self.n_items:,} items, {self.n_labels:,} labels{rest})"
 
     def _set_numbers(self, numbers: Tensor, n_labels: int) -> None:
         self.n_items = len(numbers)

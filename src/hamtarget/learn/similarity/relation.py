@@ -29,6 +29,9 @@ class Similarity(ABC):
     # True if a CUDA graph can hold `matrix`: its shapes do not depend on data, and it never waits for the device.
     capturable = True
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_items:,} items)"
+
     @abstractmethod
     def between(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return a boolean (rows, columns): True if the column's item is similar to the row's item."""

@@ -85,6 +85,12 @@ class GroupBatchSampler:
         self._run = -1
         self._drawn = self._markers
 
+    def __repr__(self) -> str:
+        return (
+            f"GroupBatchSampler({self.similarity!r}, batch_size={self.batch_size}, group_size={self.group_size}, "
+            f"steps={self.steps})"
+        )
+
     def __len__(self) -> int:
         return self.steps - self.first_step
 

@@ -27,6 +27,7 @@ def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
 
     Raises:
         ShapeError: it is not one input of the encoder.
+        InputError: it is a text without words, and the encoder compares words.
         ImageError: an image cannot be read.
     """
     if takes_texts(encoder):
@@ -34,6 +35,8 @@ def one_input(encoder: Encoder, query: Any, *, instead: str) -> NDArray[Any]:
             raise ShapeError(
                 f"the query is a {type(query).__name__}; the store's encoder takes texts: for several, call {instead}"
             )
+        if getattr(encoder, "name", "") == "simhash64" and not any(map(str.isalnum, query)):
+            raise InputError(f"the query {query[:40]!r} has no words; simhash64 compares texts by their words")
         return np.array([query], dtype=object)
     shape = tuple(encoder.input_shape)
     if _is_picture(query):
@@ -73,7 +76,8 @@ def many_inputs(encoder: Encoder, inputs: Any, *, instead: str) -> NDArray[Any]:
     if array.shape[1:] in (shape, plain) and array.ndim:
         return array.reshape(len(array), *shape)
     raise ShapeError(
-        f"inputs have shape {array.shape}; the store's encoder takes (rows, *{plain}): for one, call {instead}"
+        f"inputs have shape {array.shape}; the store's encoder takes (rows, {', '.join(map(str, plain))}): for one, "
+        f"call {instead}"
     )
 
 

@@ -86,7 +86,10 @@ def payload_as_json(payload: Payload | None) -> bytes | None:
     except ValueError as error:
         raise NotFiniteError(f"payload {shorten(payload)} holds NaN or infinity, which JSON cannot say") from error
     except TypeError as error:
-        raise DtypeError(f"payload {shorten(payload)} is not JSON: {error}") from error
+        raise DtypeError(
+            f"payload {shorten(payload)} is not JSON: {error}; expected dicts, lists, strings, numbers, bools and "
+            "None: of a number of numpy, pass value.item()"
+        ) from error
     encoded = encode_text(text, name="payload")
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise InputError(
