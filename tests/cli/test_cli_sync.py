@@ -63,6 +63,15 @@ def test_a_folder_of_pictures_is_not_taken_for_a_store(album, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
+def test_a_pipe_among_pictures_is_not_waited_for(album, tmp_path):
+    os.mkfifo(album / "pipe.png")
+    for verb in ("add", "sync"):
+        result = run(verb, tmp_path / verb, album, "--encoder", "dhash", "--workers", "0")
+        assert (result.exit_code, "is no ordinary file" in result.stderr) == (1, True), result.output
+    with Store.open(tmp_path / "add", read_only=True) as store:
+        assert len(store) == 36
+
+
 def test_a_store_anywhere_follows(album, stores):
     place = stores.place()
     assert run("sync", place, album, "--encoder", "dhash").exit_code == 0
