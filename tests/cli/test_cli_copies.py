@@ -101,7 +101,7 @@ def test_the_advised_radius_is_told_in_two_lines(album):
     told = run("dups", album, "--encoder", "dhash").stderr.splitlines()
     assert told[0].startswith("hamtarget: copies are within ")
     assert told[0].endswith("(dhash); --radius R finds more or fewer")
-    assert told[1] == "hamtarget: 7 pictures say little about their distances; 6 bits are usual."
+    assert told[1] == "hamtarget: 6 different files are too few to tell how many pairs are false; 6 bits are usual."
     assert len(told) == 3
 
 

@@ -125,6 +125,14 @@ def test_a_wrong_line_ends_the_command_and_keeps_what_came_before(tmp_path):
     assert (result.exit_code, "skipped" in result.stdout) == (0, True)
     result = run("add", tmp_path / "store", "--prefix", "x", input="00ff00\n")
     assert "code of 'x0' has 24 bits; expected 16" in last_line(result)
+    result = run("add", tmp_path / "other", input="00ff\n00ff00\n")
+    assert "code of id 1 has 24 bits; expected 16" in last_line(result)
+
+
+def test_what_codes_look_like_is_told_where_a_new_store_finds_none(tmp_path):
+    result = run("add", tmp_path / "store", input="first,00ff\n")
+    assert result.exit_code == 2
+    assert '{"id": "a", "code": "8f3c02d1a4b7e690"}' in last_line(result)
 
 
 def test_search_by_code(codes):

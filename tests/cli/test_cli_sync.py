@@ -54,6 +54,24 @@ def test_sync_makes_a_store_and_follows_the_folder(album, tmp_path):
     assert (result.exit_code, "left out bad.jpg: " in result.stderr) == (1, True)
 
 
+def test_a_folder_of_pictures_is_not_taken_for_a_store(album, tmp_path):
+    result = run("sync", album / "disc", tmp_path / "store")
+    assert result.exit_code == 2
+    assert last_line(result.stderr).endswith(
+        "holds pictures, and is no store; the store comes first: hamtarget sync STORE FOLDER"
+    )
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_pipe_among_pictures_is_not_waited_for(album, tmp_path):
+    os.mkfifo(album / "pipe.png")
+    for verb in ("add", "sync"):
+        result = run(verb, tmp_path / verb, album, "--encoder", "dhash", "--workers", "0")
+        assert (result.exit_code, "is no ordinary file" in result.stderr) == (1, True), result.output
+    with Store.open(tmp_path / "add", read_only=True) as store:
+        assert len(store) == 36
+
+
 def test_a_store_anywhere_follows(album, stores):
     place = stores.place()
     assert run("sync", place, album, "--encoder", "dhash").exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from hamtarget.cli.terminal.arguments import AsJson, StorePlace
 from hamtarget.cli.terminal.bars import named_progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
+from hamtarget.errors import FileError
 
 if TYPE_CHECKING:
     from hamtarget.folders.reports import SyncReport
@@ -102,8 +104,10 @@ def _opened(
     found = open_existing(place)
     if found is not None:
         stack.enter_context(found)
-    elif model is None and encoder is None:
-        encoder = DEFAULT_ENCODER
+    else:
+        _check_not_pictures(place)
+        if model is None and encoder is None:
+            encoder = DEFAULT_ENCODER
     wanted = WantedStore(chosen_encoder(model, encoder), None, radius, None)
     if found is not None:
         check_same(found, wanted)
@@ -111,6 +115,18 @@ def _opened(
     if dry_run:
         place = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hamtarget-"))) / "store")
     return stack.enter_context(create_store(place, wanted))
+
+
+def _check_not_pictures(place: str) -> None:
+    """Check that the place of a new store is no folder of pictures.
+
+    Raises:
+        FileError: it has a picture; store and folder may have been exchanged.
+    """
+    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+
+    if os.path.isdir(place) and any(name.lower().endswith(IMAGE_SUFFIXES) for name in os.listdir(place)):
+        raise FileError(f"{place} holds pictures, and is no store; the store comes first: hamtarget sync STORE FOLDER")
 
 
 def _write(report: SyncReport, place: str) -> None:

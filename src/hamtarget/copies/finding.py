@@ -23,6 +23,11 @@ DEFAULT_ENCODER = "copies64"
 
 # Distances among fewer pictures say little about how rare coincidences are.
 _FEW_PICTURES = 1000
+# The groups of so few pictures are looked through at once: a missed copy costs more than a false group there.
+_VERY_FEW_PICTURES = 200
+# So many false pairs are looked through in a minute, whatever their share; fewer among few pictures.
+_FALSE_PAIRS = 10
+_PICTURES_PER_FALSE_PAIR = 50
 # So rare are coincidences among different photos within the radius that few pictures are compared within.
 _FEW_PAIRS = 1e-6
 # Within so many bits by simhash64, texts have nearly all words in common, whatever else is in the collection.
@@ -50,8 +55,8 @@ def find_copies(
         pictures: a folder; a CSV whose first column has paths; a .txt with a path in each line; or the paths.
         encoder: name of an encoder that comes with the package (copies64, copies256, phash, dhash, pdq), the folder of
             a model, or an encoder.
-        radius: bits in which a copy may differ from the best picture; by default what `advise_radius` recommends for
-            these codes.
+        radius: bits in which a copy may differ from the best picture; by default `advise_radius` chooses for these
+            codes, within bounds where pictures are few.
         workers: processes that read pictures; 0: this one; None: one for each core, where there are enough pictures.
             With workers, a script needs `if __name__ == "__main__"`.
         threads: threads that search.
@@ -92,7 +97,7 @@ def find_copies(
     read = encode_files(
         paths, opened, workers=workers, cache_folder=cache_folder, progress=_stage(progress, "Reading pictures")
     )
-    within, reason = chosen_radius(read.codes, opened, radius, noun="pictures")
+    within, reason = picture_radius(read.codes, opened, radius, files=read.digests)
     ranks = _ranks(read)
     groups = group_around_best(read.codes, ranks, within, threads=threads, progress=_stage(progress, "Comparing"))
     return FoundCopies(
@@ -114,6 +119,52 @@ def opened_encoder(encoder: str | Path | Encoder) -> tuple[Encoder, str]:
     return open_encoder(encoder), str(encoder)
 
 
+def picture_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, files: np.ndarray) -> tuple[int, str]:
+    """Return the radius within which copies of pictures are sought, and the reason for it.
+
+    A person looks through the groups. So a few false pairs are allowed in any folder, and the radius of few pictures
+    has a lower bound: those that look much alike, or have many copies among them, would be compared within 0 bits.
+
+    Args:
+        codes: of all pictures.
+        encoder: what made them.
+        chosen: the radius that was asked for, if any.
+        files: a digest of each picture's file; equal files are one picture, and no coincidence.
+    """
+    if chosen is not None:
+        return _asked_for(chosen)
+    from hamtarget.copies.results import counted
+    from hamtarget.encoders.usual_radius import usual_radius
+    from hamtarget.evaluation import advise_radius
+    from hamtarget.evaluation.radius_advice import ROWS_PER_FALSE_PAIR, figure
+
+    first = np.sort(np.unique(files, axis=0, return_index=True)[1])
+    n = len(first)
+    allowed = max(n / ROWS_PER_FALSE_PAIR, min(_FALSE_PAIRS, n / _PICTURES_PER_FALSE_PAIR))
+    advice = advise_radius(codes[first], encoder=encoder, false_pairs=allowed or None)
+    if n >= _FEW_PICTURES:
+        return advice.radius, advice.reason
+    careful, usual = _careful_radius(encoder), usual_radius(encoder)
+    if careful is not None and careful < advice.radius:
+        few = "is too few" if n == 1 else "are too few"
+        return (
+            careful,
+            f"{counted(n, 'different file')} {few} to tell how many pairs are false; {careful} bits are usual.",
+        )
+    least = 0 if usual is None or careful is None else min(careful, usual if n < _VERY_FEW_PICTURES else usual // 2)
+    if advice.radius >= least:
+        return advice.radius, advice.reason
+    expected = next((figure(row.expected_false_pairs) for row in advice.table if row.radius == least), None)
+    alike = "many pairs" if expected is None else f"about {expected} pairs"
+    reason = (
+        f"Many of these {n:,} pictures look alike or are copies: within radius {least}, {alike} may be false. "
+        "A smaller radius would miss more copies; look through the groups."
+    )
+    recorded = getattr(encoder, "recorded", None) or {}
+    better = " copies256 tells more of them apart." if recorded.get("name") == DEFAULT_ENCODER else ""
+    return least, reason + better
+
+
 def chosen_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, noun: str) -> tuple[int, str]:
     """Return the radius within which copies are sought, and the reason for it.
 
@@ -124,7 +175,7 @@ def chosen_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, noun: s
         noun: what is compared, in the plural.
     """
     if chosen is not None:
-        return chosen, f"The radius of {chosen} was asked for."
+        return _asked_for(chosen)
     from hamtarget.evaluation import advise_radius
     from hamtarget.evaluation.radius_advice import ROWS_PER_FALSE_PAIR
 
@@ -143,6 +194,10 @@ def chosen_radius(codes: Codes, encoder: Encoder, chosen: int | None, *, noun: s
                 f"larger radii, up to the usual {careful}, also find texts with more changes."
             )
     return advice.radius, advice.reason
+
+
+def _asked_for(radius: int) -> tuple[int, str]:
+    return radius, f"The radius of {radius} was asked for."
 
 
 def _careful_radius(encoder: Encoder) -> int | None:

@@ -139,7 +139,8 @@ def advise_radius(
         RadiusRow(each, float(expected[each]), float(found[each]), None if recall is None else float(recall[each]))
         for each in range(min(last, n_bits - 1) + 1)
     )
-    reason = _reason(table, evidence, radius, bound, rows=rows, compared=len(sample), allowed=allowed)
+    whose = "of known copies" if copy_distances is not None else "of the copies that the encoder was measured on"
+    reason = _reason(table, evidence, radius, bound, rows=rows, compared=len(sample), allowed=allowed, whose=whose)
     counted_from = evidence.counted_from
     return RadiusAdvice(
         radius, reason, table, rows, n_bits, len(checked), len(sample), counted_from, evidence.most_equal
@@ -330,6 +331,7 @@ def _reason(
     rows: int,
     compared: int,
     allowed: float,
+    whose: str,
 ) -> str:
     here, expected = table[radius], [row.expected_false_pairs for row in table]
     larger = next((row for row in table[bound:] if row.expected_false_pairs > expected[bound]), None)
@@ -347,7 +349,7 @@ def _reason(
     else:
         told = [f"{first}; in a small collection, too, more than one false pair in 100,000 is not advised."]
     if here.recall is not None:
-        told.append(f"{here.recall:.1%} of known copies are found.")
+        told.append(f"{here.recall:.1%} {whose} are found.")
     if evidence.source:
         few = f"Codes of {evidence.things} different thing{'s' if evidence.things != 1 else ''}"
         who = few if evidence.things < FEWEST_CODES else f"{compared:,} codes"

@@ -14,6 +14,7 @@ from PIL import Image
 
 from hamtarget import open_encoder
 from hamtarget.copies import find_copies, picture_codes
+from hamtarget.copies.finding import picture_radius
 from hamtarget.copies.report_files import check_report_name, write_report
 from hamtarget.copies.sources import picture_paths
 from hamtarget.datasets import read_images
@@ -96,8 +97,10 @@ def test_pairs_of_a_group_are_those_of_all_distances(album, name):
 def test_the_radius_is_advised(album, monkeypatch):
     monkeypatch.setattr("hamtarget.copies.finding._FEW_PICTURES", 0)
     found = find_copies(album, encoder="phash")
-    codes = picture_codes.encode_files(picture_paths(album), open_encoder("phash")).codes
-    advice = advise_radius(codes, encoder=open_encoder("phash"))
+    # Two of the nine files are equal. One false pair is allowed for fifty pictures.
+    paths = [path for path in picture_paths(album) if not path.endswith("again.png")]
+    codes = picture_codes.encode_files(paths, open_encoder("phash")).codes
+    advice = advise_radius(codes, encoder=open_encoder("phash"), false_pairs=8 / 50)
     assert (found.radius, found.reason) == (advice.radius, advice.reason)
 
 
@@ -117,6 +120,56 @@ def test_few_pictures_of_an_encoder_without_figures_are_compared_within_the_usua
     found = find_copies(album, encoder=encoder)
     assert found.radius == usual_radius(encoder)
     assert found.reason.endswith("7 bits are usual.")
+
+
+def alike(n, n_bits=64, free=10):
+    """Codes that differ in few of their bits, as those of pictures that look much alike."""
+    codes = np.zeros((n, n_bits), dtype=np.uint8)
+    codes[:, :free] = np.random.default_rng(0).integers(0, 2, (n, free))
+    return np.packbits(codes, axis=1)
+
+
+def digests(n):
+    return np.arange(n, dtype=np.uint32).view(np.uint8).reshape(n, 4)
+
+
+@pytest.mark.parametrize(("n", "least"), [(150, 8), (500, 4), (2000, 0)])
+def test_few_pictures_that_look_alike_are_not_compared_within_0_bits(n, least):
+    encoder = open_encoder("phash")
+    assert advise_radius(alike(n), encoder=encoder).radius == 0
+    radius, reason = picture_radius(alike(n), encoder, None, files=digests(n))
+    assert radius == least
+    assert ("look alike or are copies: within radius" in reason) == (n < 1000)
+    assert ("look through the groups" in reason) == (n < 1000)
+    assert "copies256" not in reason
+
+
+def test_the_hash_that_tells_more_pictures_apart_is_named():
+    pytest.importorskip("onnxruntime")
+    _, reason = picture_radius(alike(150), open_encoder("copies64"), None, files=digests(150))
+    assert reason.endswith("look through the groups. copies256 tells more of them apart.")
+
+
+def test_a_few_false_pairs_are_allowed_in_any_folder():
+    codes = np.random.default_rng(0).integers(0, 256, (1500, 8), dtype=np.uint8)
+    encoder = open_encoder("phash")
+    radius, reason = picture_radius(codes, encoder, None, files=digests(1500))
+    assert radius == advise_radius(codes, encoder=encoder, false_pairs=10).radius
+    assert radius > advise_radius(codes, encoder=encoder).radius
+    assert "more than the 10 allowed" in reason
+
+
+def test_files_of_the_same_bytes_are_no_evidence_of_false_pairs(tmp_path):
+    for number in range(160):
+        photo(number % 4).save(tmp_path / f"{number}.png")
+    found = find_copies(tmp_path, encoder="phash")
+    assert sorted(map(len, found)) == [40] * 4
+    assert found.reason.startswith("4 different files are too few")
+
+
+def test_one_picture_is_told_of_in_the_singular(tmp_path):
+    photo(1).save(tmp_path / "one.png")
+    assert find_copies(tmp_path, encoder="phash").reason.startswith("1 different file is too few")
 
 
 def test_the_best_picture_has_the_most_pixels_upright(tmp_path):

@@ -167,8 +167,17 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(tmp_path):
         read_image(path, (3, 8, 8))
     # Pillow itself refuses these.
     path.write_bytes(bomb(60_000, 60_000))
-    with pytest.raises(ImageError, match=r"bomb\.png"):
+    with pytest.raises(
+        ImageError, match=r"bomb\.png: more than .* pixels; expected at most 80,000,000: make it smaller"
+    ):
         read_image(path, (3, 8, 8))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(ImageError, match=r"pipe\.jpg: is no ordinary file; expected an image file"):
+        read_image(tmp_path / "pipe.jpg", (3, 8, 8))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "TIFF"])

@@ -89,7 +89,11 @@ def create_store(place: str, wanted: WantedStore, *, code_bytes: int | None = No
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:
         if code_bytes is None:
-            raise FileError(f"{place} is no store yet; to make one of images or texts, pass --model or --encoder")
+            raise FileError(
+                f"{place} is no store yet, and the first input is no code; for images or texts, pass --model or "
+                "--encoder; codes are lines of hexadecimal digits, or of JSON: "
+                '{"id": "a", "code": "8f3c02d1a4b7e690"}'
+            )
         bits = 8 * code_bytes
     if encoder is None and wanted.metric is not None:
         raise InputError(f"--metric is {wanted.metric}, but the source has no vectors; leave it out")

@@ -128,7 +128,8 @@ def embeddings_of(encoded: EncodedRecords, kind: Embeddings, *, keeps_vectors: b
 def _code(record: Record, n_bits: int) -> NDArray[np.uint8]:
     code = np.frombuffer(record.code or b"", dtype=np.uint8)
     if len(code) * 8 != n_bits:
-        raise ShapeError(f"code of {record.id!r} has {len(code) * 8} bits; expected {n_bits}, {n_bits // 4} digits")
+        whose = f"id {record.id}" if isinstance(record.id, int) else repr(record.id)
+        raise ShapeError(f"code of {whose} has {len(code) * 8} bits; expected {n_bits}, {n_bits // 4} digits")
     return code
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from hamtarget._picture_form import PictureForm, as_form
 from hamtarget._reading import reason_of
-from hamtarget.datasets.pictures.picture_formats import check_pillow, open_picture
+from hamtarget.datasets.pictures.picture_formats import MAX_PIXELS, check_pillow, open_picture
 from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.errors import ImageError, InputError, MissingExtraError
 from hamtarget.progress import Progress
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     ImageSource = str | os.PathLike[str] | bytes | NDArray[Any] | Image.Image
     """A path, the bytes of a file, a uint8 array (h, w), (h, w, 3) or (3, h, w), or a Pillow image."""
-
-# At three bytes each, a quarter of a gigabyte. Pillow itself warns above 89 million.
-MAX_PIXELS = 80_000_000
 
 _MAX_BYTE = 255
 _WHITE = (255, 255, 255, 255)
@@ -189,6 +187,9 @@ def _read(source: ImageSource, form: PictureForm, *, name: str) -> NDArray[Any]:
 
     try:
         if isinstance(source, (str, os.PathLike)):
+            # A pipe would be waited for.
+            if not stat.S_ISREG(Path(source).stat().st_mode) and not Path(source).is_dir():
+                raise ImageError("is no ordinary file; expected an image file")
             # Opening it here makes sure that it is closed, whatever the decoder does.
             with Path(source).open("rb") as file:
                 return _formed(_opened(file, form), form)

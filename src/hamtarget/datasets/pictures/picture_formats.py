@@ -26,6 +26,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF
 HEAVY_FORMATS = ("JPEG2000", "AVIF", "HEIF")
 """Formats whose decoders take several times the memory of the pixels that come out."""
 
+# At three bytes each, a quarter of a gigabyte. Pillow itself warns above 89 million.
+MAX_PIXELS = 80_000_000
+
 _HEIF_PACKAGE = "pillow_heif"
 # A file of MPEG's container says at byte 4 that it is one, and at byte 8 which.
 _CONTAINER = b"ftyp"
@@ -57,7 +60,7 @@ def open_picture(file: BinaryIO) -> Image.Image:
     """Open the picture of a file, reading only its header.
 
     Raises:
-        ImageError: it has no known format, or one that is not installed here.
+        ImageError: it has no known format, one that is not installed here, or far too many pixels.
         MissingExtraError: Pillow is not installed.
         Exception: its header is damaged; decoders raise almost anything.
     """
@@ -76,6 +79,12 @@ def open_picture(file: BinaryIO) -> Image.Image:
         if missing is not None:
             raise ImageError(f"{missing.format} cannot be read here; {missing.remedy}") from error
         raise ImageError(f"not an image of a known format; expected one of {', '.join(FORMATS)}") from error
+    except Image.DecompressionBombError as error:
+        # Of so many pixels Pillow opens not even the header.
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise ImageError(
+            f"more than {most:,} pixels; expected at most {MAX_PIXELS:,}: make it smaller first"
+        ) from error
 
 
 def codecs() -> list[Codec]:

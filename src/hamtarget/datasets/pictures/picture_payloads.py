@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +64,9 @@ def read_state(path: str | os.PathLike[str]) -> FileState | None:
     """Read a file, and return its state; None if it cannot be read."""
     looked_ns = time.time_ns()
     try:
-        return state_of(os.stat(path), content_digest(path), looked_ns)
+        status = os.stat(path)
+        # A pipe would be waited for.
+        return state_of(status, content_digest(path), looked_ns) if stat.S_ISREG(status.st_mode) else None
     except (OSError, FileError):
         return None
 
