@@ -68,7 +68,7 @@ def _setting(point: Point) -> str:
 def _model(place: str) -> dict[str, Any]:
     from hamtarget._picture_form import form_of
     from hamtarget.encoders import open_encoder
-    from hamtarget.encoders.text_inputs import takes_texts
+    from hamtarget.encoders.texts.text_inputs import takes_texts
 
     encoder = open_encoder(place)
     takes_pictures = not takes_texts(encoder) and len(encoder.input_shape) > 1

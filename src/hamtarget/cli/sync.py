@@ -123,7 +123,7 @@ def _check_not_pictures(place: str) -> None:
     Raises:
         FileError: it has a picture; store and folder may have been exchanged.
     """
-    from hamtarget.datasets.picture_formats import IMAGE_SUFFIXES
+    from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 
     if os.path.isdir(place) and any(name.lower().endswith(IMAGE_SUFFIXES) for name in os.listdir(place)):
         raise FileError(f"{place} holds pictures, and is no store; the store comes first: hamtarget sync STORE FOLDER")
