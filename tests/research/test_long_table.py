@@ -316,7 +316,7 @@ def test_long_trials_are_not_done_twice(bench, tmp_path, monkeypatch, capsys):
     long_settings.main()
     assert json.loads(out.read_text())["trials"] == first["trials"]
     # What is known of other settings, lengths or trainings does not count.
-    (run,) = {Run("DBR", 16, "held_out", Setting(), 0.3, 160)}
+    run = Run("DBR", 16, "held_out", Setting(), 0.3, 160)
     assert long_settings.known_records(first["trials"], run) == first["trials"][: len(image_additions.PULLS)]
     for other in (replace(run, n_bits=64), replace(run, epochs=1.0), replace(run, setting=Setting(batch_size=8))):
         assert long_settings.known_records(first["trials"], other) == []

@@ -139,9 +139,14 @@ def large_payloads(tmp_path_factory):
 
 
 def heavy(codes, n_queries):
-    """A search that looks at every row for every query, and finds nothing."""
+    """A search that looks at every payload, and finds nothing."""
     packed = base64.b64encode(codes[:n_queries].tobytes()).decode()
     return {"codes_base64": packed, "radius": 63, "limit": 10, "filter": {"nowhere": 1}}
+
+
+def long(codes, n_queries):
+    """The same, which takes seconds on any machine: a range is compared in Python for each payload."""
+    return {**heavy(codes, n_queries), "filter": {"n": {"min": N_ROWS}}}
 
 
 def small_searches(service, codes, *, n=150, seconds=8.0):
@@ -190,7 +195,7 @@ def test_the_work_ends_with_the_deadline(many_rows, codes):
         small_searches(service, codes, n=10)
         before = service.memory
         began = time.monotonic()
-        wire.send("POST", "/v1/search/batch", heavy(codes, 8192))
+        wire.send("POST", "/v1/search/batch", long(codes, 8192))
         at_work = service.worked(0.25)
         while_it_works = small_searches(service, codes, n=50, seconds=0.2)
         status, answer = wire.receive()
@@ -208,7 +213,7 @@ def test_the_work_ends_when_the_client_goes(many_rows, codes):
     with running(many_rows) as service:
         small_searches(service, codes, n=10)
         with service.wire() as wire:
-            wire.send("POST", "/v1/search/batch", heavy(codes, 8192))
+            wire.send("POST", "/v1/search/batch", long(codes, 8192))
             time.sleep(0.1)
             at_work = service.worked(0.5)
         time.sleep(0.3)
@@ -218,7 +223,9 @@ def test_the_work_ends_when_the_client_goes(many_rows, codes):
 
 def test_rows_and_answers_have_bounds_that_name_themselves(many_rows, codes):
     with running(many_rows, max_rows=1_000_000, max_found=5000) as service, service.wire() as wire:
-        status, answer = wire.ask("POST", "/v1/search/batch", heavy(codes, 512))
+        # Of each query at most one hit is so near: a search for ten looks at every row.
+        scans = {**heavy(codes, 512), "radius": 8, "filter": None}
+        status, answer = wire.ask("POST", "/v1/search/batch", scans)
         assert (status, answer["error"]["kind"]) == (413, "too_much")
         assert (answer["error"]["limit"], answer["error"]["value"]) == ("rows", 1_000_000)
         many = {"code": "00" * 8, "radius": 63, "limit": 6000, "payload": False}
@@ -325,7 +332,7 @@ def test_floods_of_one_client_fill_only_its_own_share(many_rows, codes):
         small_searches(service, codes, n=5)
         wires = [service.wire(ONE) for _ in range(30)]
         for wire in wires:
-            wire.send("POST", "/v1/search/batch", heavy(codes, 256))
+            wire.send("POST", "/v1/search/batch", long(codes, 256))
         time.sleep(0.5)
         assert other.ask("POST", "/v1/search", {"code": codes[7].tobytes().hex()})[0] == 200
         refused = []
