@@ -8,8 +8,9 @@ import pytest
 from hamtarget.codes import distances, unpack
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
 from hamtarget.search import MultiIndex
-from hamtarget.store import Item, Range
+from hamtarget.store import Item, Range, Store
 from hamtarget.store.sqlite.index import searching
+from hamtarget.store.sqlite.tables import database, filters
 
 RNG = np.random.default_rng(5)
 CODES = RNG.integers(0, 256, (600, 4), dtype=np.uint8)
@@ -149,6 +150,55 @@ def test_integers_of_any_size_are_found(stores, number):
         if isinstance(number, int) and abs(number) < 10**300:
             assert store.count({"x": number + 1}) == 0
             assert store.count({"x": float(number)}) == (float(number) == number)
+
+
+def test_ranges_of_strings_go_by_code_points(stores):
+    texts = [
+        "",
+        "\0",
+        "a",
+        "a\0",
+        "a\0b",
+        "a\1",
+        "ab",
+        "b",
+        "é",
+        "\ud7ff",
+        "\ue000",
+        "\uffff",
+        "\U00010000",
+        "\U0010ffff",
+    ]
+    payloads = [{"x": value} for value in [*texts, 5, True, None, -1.5]]
+    with stores.create(n_bits=32) as store:
+        store.put(Item(n, code=CODES[0], payload=payload) for n, payload in enumerate(payloads))
+        for low in [None, *texts, 0]:
+            for high in [None, *texts, 7]:
+                if (low is None and high is None) or (None not in (low, high) and type(low) is not type(high)):
+                    continue
+                filter = {"x": Range(low, high)}
+                wanted = [n for n, payload in enumerate(payloads) if naive(payload, filter)]
+                assert [item.id for item in store.scan(filter)] == wanted, filter
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udfff"])
+def test_a_bound_may_hold_half_a_pair_of_surrogates(tmp_path, text):
+    with Store.create(tmp_path / "store", n_bits=32) as store:
+        store.put([Item(n, code=CODES[0], payload={"x": x}) for n, x in enumerate(["a", "a\U00010000", "b"])])
+        assert [item.id for item in store.scan({"x": Range(max=text)})] == [
+            n for n, x in enumerate(["a", "a\U00010000", "b"]) if x <= text
+        ]
+
+
+def test_numbers_far_from_a_range_are_not_compared_in_python(tmp_path, monkeypatch):
+    asked = []
+    real = filters.within
+    monkeypatch.setattr(database, "within", lambda *values: asked.append(values) or real(*values))
+    with Store.create(tmp_path / "store", n_bits=32) as store:
+        store.put(Item(n, code=CODES[0], payload={"x": n, "day": f"2024-{n:03}"}) for n in range(100))
+        assert store.count({"x": Range(40, 49.5)}) == 10
+        assert store.count({"day": Range("2024-040", "2024-049")}) == 10
+    assert len(asked) == 20
 
 
 @pytest.mark.parametrize(
