@@ -326,6 +326,11 @@ def test_bad_inputs_are_refused_with_their_place(fitted):
         HashEncoder(16, "fast").fit(inputs, labels)
     with pytest.raises(InputError, match="loss is 3; expected a loss object"):
         HashEncoder(16, 3).fit(inputs, labels)
+    for n_bits, error in (("32", DtypeError), (12.5, DtypeError), (0, InputError), (12, InputError)):
+        with pytest.raises(error, match=f"n_bits is .*{n_bits}.*; expected"):
+            HashEncoder(n_bits)
+    with pytest.raises(InputError, match="training is 5; expected TrainingOptions"):
+        HashEncoder(training=5)
     with pytest.raises(InputError, match="n_bits is 32, but the loss has 16 bits"):
         HashEncoder(32, HammingTargetLoss(16)).fit(inputs, labels)
     with pytest.raises(InputError, match="the network has 8 logits; expected 16"):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from hamtarget._metric import MetricName
+from hamtarget.codes import check_n_bits
 from hamtarget.datasets.pictures.image_sets import ImageSet
 from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import InputError, NotFittedError
@@ -59,6 +60,10 @@ class HashEncoder:
         metric: where `fit` gets vectors alone, by what they are near: "l2", "cosine" or "dot". A store of such an
             encoder keeps the vectors, and ranks by them.
 
+    Raises:
+        DtypeError: `n_bits` is no integer.
+        InputError: no code has `n_bits` bits, or `training` is something else.
+
     Example:
         >>> import numpy as np
         >>> from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
@@ -92,7 +97,9 @@ class HashEncoder:
         device: str = "auto",
         metric: MetricName = "l2",
     ) -> None:
-        self._n_bits = n_bits
+        if not isinstance(training, TrainingOptions | None):
+            raise InputError(f"training is {training!r}; expected TrainingOptions(...)")
+        self._n_bits = None if n_bits is None else check_n_bits(n_bits)
         self.loss = loss
         self.network = network
         self.training = training

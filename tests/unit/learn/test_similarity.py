@@ -209,6 +209,13 @@ def test_a_batch_depends_on_seed_and_step_only():
     assert len({tuple(batch) for batch in forward}) == 12
 
 
+def test_a_sampler_without_steps_does_not_end_a_loop_before_it_begins():
+    sampler = GroupBatchSampler(Labels(np.arange(60) % 12), 24, 4)
+    with pytest.raises(InputError, match="no steps; expected steps=N"):
+        next(iter(sampler))
+    assert len(sampler.batch(0)) == 24
+
+
 def test_processes_share_one_batch():
     whole = GroupBatchSampler(Labels(np.arange(60) % 12), 24, 4, steps=5)
     shares = [

@@ -26,7 +26,7 @@ class GroupBatchSampler:
         batch_size: items in a batch, over all processes; a multiple of group_size.
         group_size: items in a group, the marker included. 1 gives random batches, for losses that know the aim of each
             item, or batches in which similar items meet by chance.
-        steps: number of batches of an iteration.
+        steps: number of batches of an iteration; 0 if only `batch` is called.
         seed: seed of the random order.
         markers: items that may be markers. None: all.
         rank: number of this process.
@@ -95,6 +95,8 @@ class GroupBatchSampler:
         return self.steps - self.first_step
 
     def __iter__(self) -> Iterator[list[int]]:
+        if not self.steps:
+            raise InputError("the sampler has no steps; expected steps=N, as many batches as it is to give")
         for step in range(self.first_step, self.steps):
             yield self.share(self.batch(step)).tolist()
 
