@@ -10,7 +10,7 @@ from naive_neighbor_core import NaiveNeighborCore
 from hamtarget.search.neighbors import building
 from hamtarget.search.neighbors.cells import grouped_nearest, nearest_centre, train_centres
 from hamtarget.search.neighbors.curve import Costs, Curve
-from hamtarget.search.neighbors.exact import approximate_nearest
+from hamtarget.search.neighbors.exact import ScannedRows, approximate_nearest
 from hamtarget.search.neighbors.sketches import ENTRIES, in_parts, nearest_entries, train_codebooks
 from hamtarget.search.neighbors.space import VectorSpace
 from hamtarget.search.neighbors.tuning import Truth, ceiling_of, shares_found
@@ -22,6 +22,31 @@ def normal(n_rows, n_dims, seed=0):
 
 def scores_of(queries, rows, metric):
     return -queries @ rows.T + (0.5 * (rows**2).sum(axis=1) if metric == "l2" else 0)
+
+
+@pytest.mark.parametrize("metric", ["l2", "dot"])
+@pytest.mark.parametrize("kind", ["heavy tails", "sizes", "far from zero", "ties"])
+def test_an_exact_scan_of_rows_of_any_length_is_exact(metric, kind):
+    rng = np.random.default_rng(7)
+
+    def made(n):
+        if kind == "heavy tails":
+            return rng.standard_t(1, size=(n, 12)).astype(np.float32)
+        if kind == "ties":
+            return rng.integers(0, 3, (n, 12)).astype(np.float32)
+        sizes = 10.0 ** rng.integers(-8, 9, (n, 1)) if kind == "sizes" else 1
+        return (rng.normal(size=(n, 12)) * sizes + 1000 * (kind == "far from zero")).astype(np.float32)
+
+    rows, queries = made(20_000), made(40)
+    queries[:15] = rows[:15]
+    gone = rng.choice(len(rows), 500, replace=False)
+    scanned = ScannedRows.of(np.arange(len(rows)), rows, metric).without(gone)
+    ids, found = scanned.search(queries, 20, metric)
+    wide = np.delete(rows, gone, axis=0).astype(np.float64)
+    for query, mine, distances in zip(queries.astype(np.float64), ids, found, strict=True):
+        exact = np.sqrt(((query - wide) ** 2).sum(axis=1)) if metric == "l2" else -wide @ query
+        assert distances == pytest.approx(np.sort(exact)[:20], rel=1e-12, abs=1e-12 * float(np.abs(exact).max()))
+        assert len(set(mine.tolist()) - set(gone.tolist())) == 20
 
 
 @pytest.mark.parametrize("metric", ["l2", "dot"])

@@ -165,16 +165,29 @@ class ScannedRows(NamedTuple):
             scores = queries @ block.T
             np.subtract(halves, scores, out=scores)
             scores[:, ~self.is_alive[here]] = np.inf
-            largest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max()))
-            # A sum of n products is off by at most n u times the sum of their sizes (u: half the spacing at 1).
-            slack = (dims + 8) * float(np.finfo(np.float32).eps) * (lengths + largest) * largest + 1e-37
-            limit = best.limit(lengths, metric) + slack
-            if np.isinf(limit).any() and scores.shape[1] > k:
-                limit = np.minimum(limit, np.partition(scores, k - 1, axis=1)[:, k - 1] + 2 * slack)
-            above = np.nextafter(limit.astype(np.float32), np.float32(np.inf))
+            sizes = np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64))
+            bound = best.limit(lengths, metric)
+            if np.isinf(bound).any() and scores.shape[1] > k:
+                upper = scores + _rounding(lengths[:, None], sizes, dims)
+                bound = np.minimum(bound, np.partition(upper, k - 1, axis=1)[:, k - 1])
+            # First by the rounding of the longest row, which a few long ones make wide; then each row by its own.
+            above = np.nextafter((bound + _rounding(lengths, sizes.max(), dims)).astype(np.float32), np.float32(np.inf))
             query, row = np.nonzero((scores <= above[:, None]) & np.isfinite(scores))
+            near = scores[query, row] <= bound[query] + _rounding(lengths[query], sizes[row], dims)
+            query, row = query[near], row[near]
             best.take(query, self.ids[here][row], exact_scores_of(queries, block, query, row, metric))
         return best.result()
+
+
+def _rounding(queries: NDArray[np.float64], rows: NDArray[np.float64], dims: int) -> NDArray[np.float64]:
+    """Return how far float32 scores of queries and rows of these lengths can be off.
+
+    A sum of n products is off by at most n u times the sum of their sizes (u: half the spacing at 1). What scores are
+    compared with is rounded, too, as float64.
+    """
+    narrow, wide = (float(np.finfo(kind).eps) for kind in (np.float32, np.float64))
+    off: NDArray[np.float64] = (dims + 8) * narrow * (queries + rows) * rows + 8 * wide * (queries + rows) ** 2 + 1e-37
+    return off
 
 
 def exact_scores_of(queries: Floats, rows: Floats, query: Rows, row: Rows, metric: CoreMetric) -> NDArray[np.float64]:
