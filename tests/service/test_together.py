@@ -167,7 +167,7 @@ def test_what_fails_inside_is_told_without_details(tmp_path, monkeypatch, caplog
 def test_sigterm_lets_running_requests_finish(tmp_path):
     with Store.create(tmp_path / "store", n_bits=N_BITS, radius=2) as store:
         generator = np.random.default_rng(0)
-        store.put_rows(list(range(60_000)), codes=generator.integers(0, 256, (60_000, 8), dtype=np.uint8))
+        store.put_rows(list(range(400_000)), codes=generator.integers(0, 256, (400_000, 8), dtype=np.uint8))
     command = [sys.executable, "-c", START, "serve", str(tmp_path / "store"), "--port", "0", "--writable", "--no-token"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -179,7 +179,7 @@ def test_sigterm_lets_running_requests_finish(tmp_path):
         with ThreadPoolExecutor(1) as pool:
             assert call("PUT", "/v1/items", {"items": [{"id": "last", "code": "00" * 8}]}).status == 200
             running = pool.submit(call.post, "/v1/nearest/batch", asked)
-            time.sleep(0.1)
+            time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             assert not running.done()
             answer = running.result()
