@@ -139,6 +139,8 @@ METHODS = {method.name: method for method in _ALL}
 UNTRAINED = ("ITQ", "LSH")
 NAMES = (*METHODS, *UNTRAINED)
 LENGTHS = (16, 32, 64)
+# Weights of the pull that are compared: one training serves all of them.
+PULLS = (0.0, 0.25, 0.5, 1.0, 2.0)
 
 # Chosen on rows kept aside from those to learn from, by research.trials.image_trials --fine-tune, with as many trials
 # for each method and length (research/results/table1/trials.json).

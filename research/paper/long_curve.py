@@ -20,7 +20,7 @@ from research.paper.image_table import DRAWN, color
 Curve = dict[str, dict[str, dict[str, dict[str, float]]]]
 
 _PARTS = {"map": "whole database", "map_never_trained": "rows that were not learned from"}
-_WAYS = {"added": ("with the pull", "--"), "unpulled": ("without", "-")}
+_WAYS = {"pulled": ("with the pull", "-"), "unpulled": ("without", "--")}
 
 
 def curve_path(table: Path) -> Path:

@@ -1,18 +1,21 @@
 """Table 1, trained to the end: 24 epochs, three seeds, and HDT's additions offered to every method that can take them.
 
-    python -m research.paper.long_table --data DIR --weights FILE --settings FILE... --parts additions curve
-    python -m research.paper.long_table
+    python -m research.paper.long_table --data DIR --weights FILE --settings FILE... --settled FILE... --parts settled
+    python -m research.paper.long_table --settled FILE...
 
 The first form trains what is missing, the second only scores what is there. `chosen` in the results is each method with
 the setting that trials of as many epochs settled (`--settled`). Parts, in order of importance:
 
-- `settled`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.long_settings`.
-- `additions`: the same four with the best settings of the shorter trials, `research.trials.image_additions`.
-- `pairs`: HDT with pairs alone, with several radii, and with all but pairs: what is the pair loss worth.
-- `curve`: HDT, DBR and OrthoHash with 6, 12 and 60 epochs, 32 bits: who learns faster, and is 24 enough.
-- `paper`: the paper's own loss, each length with the best setting of `research.trials.paper_loss` (`--paper`).
+- `settled`: HDT, DBR, CSQ and OrthoHash, each with its best setting of `research.trials.long_settings`. The last seed's
+  codes of 32 and 64 bits are kept with every weight of the pull: how much recall is it worth, at which precision.
 - `sizes`: 224 pixels in place of 160, 32 bits: does the order of methods stay.
-- `own`: every method by itself, without likeness, guide and pull, as table 1 has it after six epochs.
+- `curve`: HDT, DBR and OrthoHash with 6, 12 and 60 epochs, 32 bits: who learns faster, and is 24 enough.
+- `pairs`: HDT with pairs alone, with several radii, and with all but pairs: what is the pair loss worth.
+- `own`: every method by itself, without likeness, guide and pull.
+- `paper`: the paper's own loss, each length with the best setting of `research.trials.paper_loss` (`--paper`).
+- `additions`: the four of `settled` with the best settings of the shorter trials, `research.trials.image_additions`.
+
+`sizes`, `curve` and `pairs` have the settings of `settled` and one seed, its last.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from typing import Any
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import ImageBench, open_bench
-from research.paper.image_methods import LENGTHS, METHODS, NAMES, Setting, chosen_setting, read_settings
+from research.paper.image_methods import LENGTHS, METHODS, NAMES, PULLS, Setting, chosen_setting, read_settings
 from research.paper.image_runs import Run, is_kept, kept_runs, save_run
 from research.paper.image_scores import quick_map, scores
 from research.paper.image_table import label
@@ -44,7 +47,11 @@ CURVE = ("HDT", "DBR", "OrthoHash")
 CURVE_EPOCHS = (6.0, 12.0, 60.0)
 CURVE_BITS = 32
 LARGE_SIZE = 224
-PARTS = ("settled", "additions", "pairs", "curve", "paper", "sizes", "own")
+# The seed of all that is trained once. Beside it stands the table's training of the same seed.
+ONE_SEED = SEEDS - 1
+# A radius of 2 bits holds few others at these lengths: a stronger pull finds more, at a precision that may still do.
+PULLED_LENGTHS = (32, 64)
+PARTS = ("settled", "sizes", "curve", "pairs", "own", "paper", "additions")
 # Seconds that a training may take beyond what its images should: a graph is captured, and codes are made.
 _AROUND = 5.0
 
@@ -72,14 +79,14 @@ def trainings(
     Args:
         part: one of `PARTS`.
         settings: winners of research.trials.image_additions.
-        settled: winners of research.trials.long_settings; without them, part `settled` has no trainings.
+        settled: winners of research.trials.long_settings; what they do not have is not trained.
         paper: winners of research.trials.paper_loss; without them, part `paper` has no trainings.
 
     Raises:
         InputError: there is no such part.
     """
+    known = settled or {}
     if part == "settled":
-        known = settled or {}
         return [
             _settled(_added(method, n_bits, seed, settings), known[method, n_bits])
             for seed in range(SEEDS)
@@ -87,25 +94,32 @@ def trainings(
             for method in ADDED
             if (method, n_bits) in known
         ]
-    if part == "additions":
-        return [
-            _added(method, n_bits, seed, settings) for seed in range(SEEDS) for n_bits in LENGTHS for method in ADDED
-        ]
-    if part == "curve":
-        return [_added(method, CURVE_BITS, 0, settings, epochs=epochs) for epochs in CURVE_EPOCHS for method in CURVE]
     if part == "sizes":
-        return [_added(method, CURVE_BITS, 0, settings, size=LARGE_SIZE) for method in ADDED]
+        large = [_settled_run(method, CURVE_BITS, known, f"{LARGE_SIZE}px") for method in ADDED]
+        return [_single(replace(run, size=LARGE_SIZE)) for run in large if run]
+    if part == "curve":
+        return [
+            Training(tuple(replace(one, epochs=epochs) for one in (run, _pulled(run, 0.0))))
+            for epochs in CURVE_EPOCHS
+            for method in CURVE
+            if (run := _settled_run(method, CURVE_BITS, known, f"{epochs:g}epochs"))
+        ]
     if part == "pairs":
-        return [training for n_bits in LENGTHS for training in _ablation(n_bits, settings)]
-    if part == "paper":
-        won = {n_bits: setting for (_, n_bits), setting in (paper or {}).items()}
-        return [_single(_run("HDT", n_bits, 0, won[n_bits], "paper")) for n_bits in LENGTHS if n_bits in won]
+        return [training for n_bits in LENGTHS if ("HDT", n_bits) in known for training in _ablation(n_bits, known)]
     if part == "own":
         return [
-            _single(_run(method, n_bits, seed, _own(method, n_bits)))
+            _single(_own(method, n_bits, seed, known))
             for seed in range(SEEDS)
             for n_bits in LENGTHS
             for method in NAMES
+            if method not in ADDED or (method, n_bits) in known
+        ]
+    if part == "paper":
+        won = {n_bits: setting for (_, n_bits), setting in (paper or {}).items()}
+        return [_single(_run("HDT", n_bits, 0, won[n_bits], "paper")) for n_bits in LENGTHS if n_bits in won]
+    if part == "additions":
+        return [
+            _added(method, n_bits, seed, settings) for seed in range(SEEDS) for n_bits in LENGTHS for method in ADDED
         ]
     raise InputError(f"part is {part!r}; expected one of {', '.join(PARTS)}")
 
@@ -120,18 +134,15 @@ def _single(run: Run) -> Training:
     return Training((run,))
 
 
-def _added(
-    method: str, n_bits: int, seed: int, settings: Settings, *, epochs: float = EPOCHS, size: int = SIZE
-) -> Training:
+def _added(method: str, n_bits: int, seed: int, settings: Settings) -> Training:
     """Return a method with its additions, and the same without the pull."""
     setting = settings[method, n_bits]
-    changes = [f"{epochs:g}epochs"] * (epochs != EPOCHS) + [f"{size}px"] * (size != SIZE)
-    runs = []
-    for name, pull in (("added", setting.pull), ("unpulled", 0.0)):
-        variant = "-".join([name, *changes])
-        run = _run(method, n_bits, seed, replace(setting, pull=pull), variant)
-        runs.append(replace(run, epochs=epochs, size=size))
-    return Training(tuple(runs))
+    return Training(
+        (
+            _run(method, n_bits, seed, setting, "added"),
+            _run(method, n_bits, seed, replace(setting, pull=0.0), "unpulled"),
+        )
+    )
 
 
 def _settled(added: Training, setting: Setting) -> Training:
@@ -139,32 +150,44 @@ def _settled(added: Training, setting: Setting) -> Training:
     for run in added.runs:
         if run.setting == setting:
             return _single(run)
-    return _single(replace(added.runs[0], setting=setting, variant="settled"))
+    run = replace(added.runs[0], setting=setting, variant="settled")
+    if run.seed != ONE_SEED or run.n_bits not in PULLED_LENGTHS:
+        return _single(run)
+    return Training((run, *(_pulled(run, pull) for pull in PULLS if pull != setting.pull)))
 
 
-def _own(method: str, n_bits: int) -> Setting:
-    """Return the setting of the six-epoch table without additions; HDT keeps its proxies, spread as far as can be."""
-    setting = replace(chosen_setting(method, n_bits), pull=0.0)
-    if method == "HDT":
-        setting = replace(setting, loss={**setting.loss, "guide_bits": 0, "likeness": None})
-    return setting
+def _settled_run(method: str, n_bits: int, settled: Settings, change: str) -> Run | None:
+    """Return the run that a change of the settled one is made of, if there is such a setting."""
+    setting = settled.get((method, n_bits))
+    return None if setting is None else _run(method, n_bits, ONE_SEED, setting, f"settled-{change}")
 
 
-def _ablation(n_bits: int, settings: Settings) -> list[Training]:
+def _pulled(run: Run, pull: float) -> Run:
+    return replace(run, setting=replace(run.setting, pull=pull), variant=f"{run.variant}-pull{pull:g}")
+
+
+def _own(method: str, n_bits: int, seed: int, settled: Settings) -> Run:
+    """Return a method without additions: with its settled rates, or those of the six-epoch table where none are."""
+    setting = settled.get((method, n_bits))
+    if setting is None:
+        return _run(method, n_bits, seed, chosen_setting(method, n_bits))
+    # HDT keeps its proxies, spread as far as can be.
+    loss = {**setting.loss, "guide_bits": 0, "likeness": None}
+    return _run(method, n_bits, seed, replace(setting, pull=0.0, loss=loss), "own")
+
+
+def _ablation(n_bits: int, settled: Settings) -> list[Training]:
     """Return HDT by pairs within 2 bits, by pairs within several radii, and by all but pairs."""
-    setting = settings["HDT", n_bits]
+    setting = settled["HDT", n_bits]
     # Pairs need rows of one class in a batch; proxies do not.
     pairs = replace(setting, group_size=4, pull=0.0, loss={})
     without = replace(setting, loss={**setting.loss, "pairs": False})
+    one_radius = replace(pairs, loss={"radius": 2})
+    run = _run("HDT", n_bits, ONE_SEED, without, "settled-without-pairs")
     return [
-        _single(_run("HDT", n_bits, 0, replace(pairs, loss={"radius": 2}), "pairs-one-radius")),
-        _single(_run("HDT", n_bits, 0, pairs, "pairs")),
-        Training(
-            (
-                _run("HDT", n_bits, 0, without, "without-pairs"),
-                _run("HDT", n_bits, 0, replace(without, pull=0.0), "without-pairs-unpulled"),
-            )
-        ),
+        Training((run, *(_pulled(run, pull) for pull in (0.0,) if pull != setting.pull))),
+        _single(_run("HDT", n_bits, ONE_SEED, pairs, "settled-pairs")),
+        _single(_run("HDT", n_bits, ONE_SEED, one_radius, "settled-pairs-one-radius")),
     ]
 
 
@@ -208,7 +231,7 @@ def write_table(folder: Path, out: Path, settled: Settings | None = None) -> dic
     for facts, codes in kept_runs(folder):
         records.append({**facts, "scores": scores(codes)})
         _say(f"scored {label(facts)} {codes.n_bits} bits, seed {facts['run']['seed']}")
-    by_epochs = curve(records)
+    by_epochs = curve(records, settled or {})
     written = {
         "provenance": provenance(seed=0),
         "chosen": chosen(records, settled or {}),
@@ -222,24 +245,24 @@ def write_table(folder: Path, out: Path, settled: Settings | None = None) -> dic
     return written
 
 
-def curve(records: Iterable[Mapping[str, Any]]) -> Curve:
-    """Return by method, with or without the pull, and by epochs: MAP of the first seed, where `curve` has trained."""
+def curve(records: Iterable[Mapping[str, Any]], settled: Settings) -> Curve:
+    """Return by method, with or without the pull, and by epochs: MAP of settled settings, where `curve` has trained."""
     found: Curve = {}
     for record in records:
         run, figures = record["run"], record["scores"]
-        way, _, change = run["variant"].partition("-")
-        told = (run["n_bits"], run["seed"], run["size"]) == (CURVE_BITS, 0, SIZE) and change in ("", _epochs(run))
-        if run["method"] in CURVE and way in ("added", "unpulled") and told:
-            found.setdefault(run["method"], {}).setdefault(way, {})[f"{run['epochs']:g}"] = {
-                "map": figures["database"]["map"],
-                "map_never_trained": figures["never_trained"]["map"],
-            }
+        chosen_one = settled.get((run["method"], run["n_bits"]))
+        place = (run["task"], run["n_bits"], run["seed"], run["size"])
+        if run["method"] not in CURVE or chosen_one is None or place != ("whole", CURVE_BITS, ONE_SEED, SIZE):
+            continue
+        setting = Setting(**run["setting"])
+        for way, pull in (("pulled", chosen_one.pull), ("unpulled", 0.0)):
+            if setting == replace(chosen_one, pull=pull):
+                found.setdefault(run["method"], {}).setdefault(way, {})[f"{run['epochs']:g}"] = {
+                    "map": figures["database"]["map"],
+                    "map_never_trained": figures["never_trained"]["map"],
+                }
     # One length of training is no curve.
     return {method: ways for method, ways in found.items() if all(len(points) > 1 for points in ways.values())}
-
-
-def _epochs(run: Mapping[str, Any]) -> str:
-    return f"{run['epochs']:g}epochs"
 
 
 def chosen(records: Iterable[Mapping[str, Any]], settled: Settings) -> Summary:

@@ -20,7 +20,7 @@ from typing import Any
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import ImageBench, open_bench
-from research.paper.image_methods import LENGTHS, Setting, chosen_setting, read_settings
+from research.paper.image_methods import LENGTHS, PULLS, Setting, chosen_setting, read_settings
 from research.paper.image_runs import Run
 from research.paper.image_scores import scores
 from research.trials.image_trials import RANKED_SHARE
@@ -28,7 +28,6 @@ from research.trials.image_trials import RANKED_SHARE
 METHODS = ("HDT", "DBR", "CSQ", "OrthoHash")
 LIKENESS = (None, 1.0)
 GUIDES = (0, 64)
-PULLS = (0.0, 0.25, 0.5, 1.0, 2.0)
 EPOCHS = 6.0
 
 

@@ -24,9 +24,9 @@ from typing import Any
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import open_bench
-from research.paper.image_methods import LENGTHS, Setting, read_settings
+from research.paper.image_methods import LENGTHS, PULLS, Setting, read_settings
 from research.paper.image_runs import Run
-from research.trials.image_additions import METHODS, PULLS, try_setting, winners
+from research.trials.image_additions import METHODS, try_setting, winners
 
 Record = dict[str, Any]
 

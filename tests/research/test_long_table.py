@@ -17,7 +17,16 @@ from hamtarget.learn.networks.residual import SmallResNet
 from research.comparators import FineTuner
 from research.paper import long_table
 from research.paper.image_bench import ImageBench
-from research.paper.image_methods import LENGTHS, METHODS, NAMES, PAPER_SETTING, LossTask, Setting
+from research.paper.image_methods import (
+    LENGTHS,
+    METHODS,
+    NAMES,
+    PAPER_SETTING,
+    PULLS,
+    LossTask,
+    Setting,
+    chosen_setting,
+)
 from research.paper.image_runs import Run, is_kept, kept_runs
 from research.paper.image_scores import independent_bits
 from research.paper.image_tasks import TASKS, LabelledImages, held_out_task
@@ -30,6 +39,14 @@ SETTINGS = {
     for method in long_table.ADDED
     for n_bits in LENGTHS
 }
+SETTLED = {cell: replace(setting, backbone_rate=0.001, pull=0.25) for cell, setting in SETTINGS.items()}
+
+
+def written_settings(path, settings):
+    """Write settings as the files of trials have them, and return the file's name."""
+    winners = [{"method": method, "n_bits": bits, "setting": asdict(each)} for (method, bits), each in settings.items()]
+    path.write_text(json.dumps({"winners": winners}))
+    return str(path)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,14 +77,16 @@ def small_run(method, loss=None, pull=0.0):
 
 def test_every_part_trains_each_cell_once():
     for part in long_table.PARTS:
-        names = [run.name for training in long_table.trainings(part, SETTINGS) for run in training.runs]
+        trained = long_table.trainings(part, SETTINGS, settled=SETTLED, paper={("HDT", 32): PAPER_SETTING})
+        names = [run.name for training in trained for run in training.runs]
+        assert names
         assert len(set(names)) == len(names)
     cells = {
         (training.runs[0].method, training.runs[0].n_bits, training.runs[0].seed)
-        for training in long_table.trainings("own", SETTINGS)
+        for training in long_table.trainings("own", SETTINGS, settled=SETTLED)
     }
     assert len(cells) == len(NAMES) * len(LENGTHS) * long_table.SEEDS
-    with pytest.raises(InputError, match="expected one of settled, additions"):
+    with pytest.raises(InputError, match="expected one of settled, sizes"):
         long_table.trainings("other", SETTINGS)
 
 
@@ -127,25 +146,23 @@ def test_a_training_that_would_end_too_late_is_not_begun(bench, tmp_path, monkey
 def test_the_command_trains_only_what_is_asked_for(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(long_table, "open_bench", lambda *_, **__: bench)
     monkeypatch.setattr(long_table, "EPOCHS", 0.3)
-    trials = {"winners": [{"method": "HDT", "n_bits": bits, "setting": asdict(PAPER_SETTING)} for bits in (16, 64)]}
-    added = {
-        "winners": [
-            {"method": method, "n_bits": bits, "setting": asdict(each)} for (method, bits), each in SETTINGS.items()
-        ]
-    }
-    for name, content in (("paper", trials), ("added", added)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    files = ["--settings", str(tmp_path / "added.json"), "--paper", str(tmp_path / "paper.json")]
+    files = [
+        *("--settings", written_settings(tmp_path / "added.json", SETTINGS)),
+        *("--settled", written_settings(tmp_path / "settled.json", SETTLED)),
+        *(
+            "--paper",
+            written_settings(tmp_path / "paper.json", {("HDT", 16): PAPER_SETTING, ("HDT", 64): PAPER_SETTING}),
+        ),
+    ]
     folder = tmp_path / "runs"
     common = ["--data", "a", "--weights", "b", *files, "--runs", str(folder)]
     assert long_table.main([*common, "--parts", "pairs", "paper"]) == 0
     assert long_table.main([*common, "--parts", "own", "--methods", "DHN", "LSH", "--seeds", "1"]) == 0
-    names = {path.stem.removesuffix("-whole-seed0") for path in folder.glob("*.json")}
-    pairs = ("pairs-one-radius", "pairs", "without-pairs", "without-pairs-unpulled")
-    assert names == {
-        *(f"HDT-{variant}-{bits}" for variant in pairs for bits in LENGTHS),
-        *("HDT-paper-16", "HDT-paper-64"),
-        *(f"{method}-{bits}" for method in ("DHN", "LSH") for bits in LENGTHS),
+    pairs = ("pairs-one-radius", "pairs", "without-pairs", "without-pairs-pull0")
+    assert {path.stem for path in folder.glob("*.json")} == {
+        *(f"HDT-settled-{variant}-{bits}-whole-seed2" for variant in pairs for bits in LENGTHS),
+        *("HDT-paper-16-whole-seed0", "HDT-paper-64-whole-seed0"),
+        *(f"{method}-{bits}-whole-seed0" for method in ("DHN", "LSH") for bits in LENGTHS),
     }
 
 
@@ -200,31 +217,38 @@ def test_the_papers_loss_has_as_many_trials_as_every_method_and_then_longer_ones
     assert longer["winners"] == [max(longer["trials"], key=lambda record: record["map"])]
 
 
-def test_the_curve_has_the_first_seed_of_one_length_and_size(tmp_path):
-    def record(method, variant, epochs, found, **other):
-        run = {"method": method, "variant": variant, "epochs": epochs, "n_bits": 32, "seed": 0, "size": 160, **other}
-        return {"run": run, "scores": {"database": {"map": found}, "never_trained": {"map": found - 0.1}}}
+def test_the_curve_has_the_settled_settings_of_one_seed_length_and_size(tmp_path):
+    settled = {cell: setting for cell, setting in SETTLED.items() if cell[1] == 32}
+
+    def record(method, pull, epochs, found, rate=0.001, **other):
+        setting = replace(SETTLED[method, 32], pull=pull, backbone_rate=rate)
+        run = asdict(Run(method, 32, "whole", setting, epochs, 160, 2))
+        return {"run": {**run, **other}, "scores": {"database": {"map": found}, "never_trained": {"map": found - 0.1}}}
 
     records = [
-        record("HDT", "added", 24.0, 0.7),
-        record("HDT", "added-6epochs", 6.0, 0.5),
-        record("HDT", "unpulled", 24.0, 0.6),
-        record("HDT", "unpulled-6epochs", 6.0, 0.4),
-        record("HDT", "added", 24.0, 0.0, seed=1),
-        record("HDT", "added", 24.0, 0.0, n_bits=16),
-        record("HDT", "added-224px", 24.0, 0.0, size=224),
-        record("HDT", "pairs", 24.0, 0.0),
-        record("DBR", "added", 24.0, 0.0),
-        record("CSQ", "added", 24.0, 0.0),
+        record("HDT", 0.25, 24.0, 0.7),
+        record("HDT", 0.25, 6.0, 0.5),
+        record("HDT", 0.0, 24.0, 0.6),
+        record("HDT", 0.0, 6.0, 0.4),
+        record("HDT", 0.25, 24.0, 0.0, seed=1),
+        record("HDT", 0.25, 24.0, 0.0, n_bits=16),
+        record("HDT", 0.25, 24.0, 0.0, size=224),
+        record("HDT", 0.25, 24.0, 0.0, task="mosaic"),
+        record("HDT", 0.5, 24.0, 0.0),
+        record("HDT", 0.25, 24.0, 0.0, rate=0.002),
+        record("DBR", 0.25, 24.0, 0.0),
+        record("CSQ", 0.25, 24.0, 0.0),
+        record("CSQ", 0.25, 6.0, 0.0),
     ]
-    found = long_table.curve(records)
+    found = long_table.curve(records, settled)
     assert {way: {epochs: cell["map"] for epochs, cell in cells.items()} for way, cells in found["HDT"].items()} == {
-        "added": {"24": 0.7, "6": 0.5},
+        "pulled": {"24": 0.7, "6": 0.5},
         "unpulled": {"24": 0.6, "6": 0.4},
     }
-    # Of the others there is one point only.
+    # Of DBR there is one point only, and CSQ is not in the curve.
     assert list(found) == ["HDT"]
-    assert found["HDT"]["added"]["6"]["map_never_trained"] == pytest.approx(0.4)
+    assert found["HDT"]["pulled"]["6"]["map_never_trained"] == pytest.approx(0.4)
+    assert long_table.curve(records, {}) == {}
     draw_curve(found, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -250,7 +274,8 @@ def test_a_settled_setting_is_trained_unless_another_part_has_trained_it():
         ("DBR", 32): replace(SETTINGS["DBR", 32], pull=0.0),
         ("DBR", 64): replace(SETTINGS["DBR", 64], backbone_rate=0.001, pull=0.25),
     }
-    runs = [run for each in long_table.trainings("settled", SETTINGS, settled=settled) for run in each.runs]
+    trained = long_table.trainings("settled", SETTINGS, settled=settled)
+    runs = [each.runs[0] for each in trained]
     assert [(run.n_bits, run.seed, run.variant) for run in runs] == [
         (n_bits, seed, variant)
         for seed in range(long_table.SEEDS)
@@ -258,6 +283,29 @@ def test_a_settled_setting_is_trained_unless_another_part_has_trained_it():
     ]
     assert all(run.setting == settled[run.method, run.n_bits] for run in runs)
     assert long_table.trainings("settled", SETTINGS) == []
+    # The last training of its own is encoded with every pull.
+    assert [len(each.runs) for each in trained] == [1] * 8 + [len(PULLS)]
+    assert {run.setting.pull: run.variant for run in trained[-1].runs} == {
+        pull: "settled" if pull == 0.25 else f"settled-pull{pull:g}" for pull in PULLS
+    }
+    assert all(replace(run.setting, pull=0.25) == settled["DBR", 64] for run in trained[-1].runs)
+
+
+def test_what_is_trained_once_has_the_settled_settings():
+    for part in ("sizes", "curve"):
+        first = [training.runs[0] for training in long_table.trainings(part, SETTINGS, settled=SETTLED)]
+        assert first
+        assert all(run.setting == SETTLED[run.method, 32] and run.seed == long_table.ONE_SEED for run in first)
+        assert long_table.trainings(part, SETTINGS) == []
+    own = {
+        (run.method, run.n_bits): run.setting
+        for training in long_table.trainings("own", SETTINGS, settled=SETTLED)
+        for run in training.runs
+    }
+    none = {"guide_bits": 0, "likeness": None}
+    for cell, setting in SETTLED.items():
+        assert own[cell] == replace(setting, pull=0.0, loss={**setting.loss, **none})
+    assert own["DHN", 16] == chosen_setting("DHN", 16)
 
 
 def test_the_chosen_cells_are_those_of_the_settled_settings():
@@ -307,7 +355,7 @@ def test_long_trials_are_not_done_twice(bench, tmp_path, monkeypatch, capsys):
     long_settings.main()
     first = json.loads(out.read_text())
     assert {(trial["method"], trial["n_bits"]) for trial in first["trials"]} == {("DBR", 16), ("DBR", 32)}
-    assert len(first["trials"]) % len(image_additions.PULLS) == 0
+    assert len(first["trials"]) % len(PULLS) == 0
     assert first["winners"] == image_additions.winners(first["trials"])
     # Nor if two files hold a training.
     (tmp_path / "known.json").write_text(out.read_text())
@@ -317,7 +365,7 @@ def test_long_trials_are_not_done_twice(bench, tmp_path, monkeypatch, capsys):
     assert json.loads(out.read_text())["trials"] == first["trials"]
     # What is known of other settings, lengths or trainings does not count.
     run = Run("DBR", 16, "held_out", Setting(), 0.3, 160)
-    assert long_settings.known_records(first["trials"], run) == first["trials"][: len(image_additions.PULLS)]
+    assert long_settings.known_records(first["trials"], run) == first["trials"][: len(PULLS)]
     for other in (replace(run, n_bits=64), replace(run, epochs=1.0), replace(run, setting=Setting(batch_size=8))):
         assert long_settings.known_records(first["trials"], other) == []
     assert "all trials are done" in capsys.readouterr().out
@@ -331,7 +379,7 @@ def test_additions_are_tried_alike_for_every_method(bench):
     }
     assert set(counts.values()) == {4}
     tried = image_additions.try_setting(bench, small_run("OrthoHash", {"likeness": 1.0}))
-    assert [record["setting"]["pull"] for record in tried] == list(image_additions.PULLS)
+    assert [record["setting"]["pull"] for record in tried] == list(PULLS)
     best = max(tried, key=lambda record: record["map"])
     assert image_additions.winners([*tried, {**best, "method": "CSQ", "map": 0.0}]) == [
         best,
