@@ -30,6 +30,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.paper.image_bench import ImageBench, open_bench
@@ -51,6 +53,8 @@ LARGE_SIZE = 224
 ONE_SEED = SEEDS - 1
 # A radius of 2 bits holds few others at these lengths: a stronger pull finds more, at a precision that may still do.
 PULLED_LENGTHS = (32, 64)
+# The precision at which look-ups are compared.
+LOOK_UP_PRECISION = 0.9
 PARTS = ("settled", "sizes", "curve", "pairs", "own", "paper", "additions")
 # Seconds that a training may take beyond what its images should: a graph is captured, and codes are made.
 _AROUND = 5.0
@@ -236,6 +240,7 @@ def write_table(folder: Path, out: Path, settled: Settings | None = None) -> dic
         "provenance": provenance(seed=0),
         "chosen": chosen(records, settled or {}),
         "curve": by_epochs,
+        "pulls": by_pull(records, settled or {}),
         "summary": summary(records),
         "records": records,
     }
@@ -263,6 +268,31 @@ def curve(records: Iterable[Mapping[str, Any]], settled: Settings) -> Curve:
                 }
     # One length of training is no curve.
     return {method: ways for method, ways in found.items() if all(len(points) > 1 for points in ways.values())}
+
+
+def by_pull(records: Iterable[Mapping[str, Any]], settled: Settings) -> dict[str, Any]:
+    """Return by method, length and weight of the pull: MAP, and precision and recall within 2 bits; one seed.
+
+    `recall_at_precision` is the recall where a precision of .9 is met, on the line between the two weights around it.
+    """
+    found: dict[str, Any] = {}
+    for record in records:
+        run, figures = record["run"], record["scores"]["database"]
+        cell = run["method"], run["n_bits"]
+        place = (run["task"], run["epochs"], run["seed"], run["size"])
+        if cell not in settled or run["n_bits"] not in PULLED_LENGTHS or place != ("whole", EPOCHS, ONE_SEED, SIZE):
+            continue
+        setting = Setting(**run["setting"])
+        if replace(setting, pull=settled[cell].pull) == settled[cell]:
+            weights = found.setdefault(cell[0], {}).setdefault(str(cell[1]), {})
+            weights[f"{setting.pull:g}"] = {name: figures[name] for name in ("map", "precision", "recall")}
+    for lengths in found.values():
+        for weights in lengths.values():
+            points = sorted((one["precision"], one["recall"]) for one in weights.values())
+            precisions, recalls = zip(*points, strict=True)
+            if precisions[0] <= LOOK_UP_PRECISION <= precisions[-1]:
+                weights["recall_at_precision"] = float(np.interp(LOOK_UP_PRECISION, precisions, recalls))
+    return found
 
 
 def chosen(records: Iterable[Mapping[str, Any]], settled: Settings) -> Summary:

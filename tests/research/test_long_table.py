@@ -253,6 +253,34 @@ def test_the_curve_has_the_settled_settings_of_one_seed_length_and_size(tmp_path
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_look_ups_are_compared_at_one_precision():
+    settled = {("HDT", 64): SETTLED["HDT", 64], ("DBR", 64): SETTLED["DBR", 64]}
+
+    def record(method, pull, precision, recall, **other):
+        run = asdict(Run(method, 64, "whole", replace(SETTLED[method, 64], pull=pull), 24.0, 160, 2))
+        figures = {"map": 0.5, "precision": precision, "recall": recall}
+        return {"run": {**run, **other}, "scores": {"database": figures}}
+
+    records = [
+        record("HDT", 0.0, 1.0, 0.2),
+        record("HDT", 0.25, 0.96, 0.4),
+        record("HDT", 0.5, 0.86, 0.6),
+        record("HDT", 0.5, 0.1, 0.1, seed=1),
+        record("HDT", 0.5, 0.1, 0.1, size=224),
+        record("HDT", 0.5, 0.1, 0.1, epochs=60.0),
+        record("HDT", 0.5, 0.1, 0.1, setting=asdict(replace(SETTLED["HDT", 64], backbone_rate=0.5))),
+        record("DBR", 0.25, 0.8, 0.4),
+        record("CSQ", 0.25, 0.9, 0.4),
+    ]
+    found = long_table.by_pull(records, settled)
+    assert found["HDT"]["64"]["0.25"] == {"map": 0.5, "precision": 0.96, "recall": 0.4}
+    assert set(found["HDT"]["64"]) == {"0", "0.25", "0.5", "recall_at_precision"}
+    assert found["HDT"]["64"]["recall_at_precision"] == pytest.approx(0.4 + 0.2 * 0.6)
+    # No weight of the pull is as precise.
+    assert set(found["DBR"]["64"]) == {"0.25"}
+    assert set(found) == {"HDT", "DBR"}
+
+
 @pytest.mark.parametrize("n_bits", [8, 32])
 def test_independent_bits_are_counted_by_the_correlations_of_all_pairs(n_bits):
     random = np.random.default_rng(0)
