@@ -51,7 +51,7 @@ help:
 	@echo "Measure speed; results go to research/results"
 	@echo "  make bench           the loss and a training step"
 	@echo "  make bench-search    search, beside faiss and usearch (10 minutes)"
-	@echo "  make bench-neighbors nearest neighbours of vectors, beside six libraries (built indexes are kept: the first run"
+	@echo "  make bench-neighbors nearest neighbours of vectors, beside seven libraries (built indexes are kept: the first run"
 	@echo "                       takes long); WORDS=FILE.npy PHOTOS=DIR CACHE=DIR SETS='sift words'"
 	@echo "  make bench-store     a store: put, open, search (2 minutes)"
 	@echo "  make bench-service   a served store under load (4 minutes)"
@@ -186,7 +186,7 @@ bench-search: $(VENV)/.peers
 
 # Of the other libraries, those that this system has; the benchmark names those that are missing.
 $(VENV)/.neighbors: $(VENV)/.peers
-	@for package in hnswlib rabitqlib scalable-vs scann; do $(PIP) $$package || echo "$$package cannot be installed"; done
+	@for package in hnswlib rabitqlib scalable-vs scann voyager; do $(PIP) $$package || echo "$$package cannot be installed"; done
 	@touch $@
 
 CACHE ?= out/neighbors

@@ -10,6 +10,8 @@ alone; the median of the rounds counts. Results go to OUT/SET.json, with a table
 First a wide grid of settings is explored, once and with few queries; then those near the targets, of every library,
 are timed in rounds (--whole-grid: all of them). Building all indexes of a million rows takes long: --build-only
 does it beforehand. Indexes and explorations are kept in the cache, named by set, arguments and version.
+Settings are explored by the first queries of a set. --first-query 3000 times them by others, which no default and no
+setting was chosen by.
 What OUT/SET.json holds already, measured with the same versions, queries and rounds, is not measured again, so that an
 interrupted run goes on where it stopped; --again measures anew. Sets and libraries that are not there are named and
 left out.
@@ -31,9 +33,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hamtarget.errors import FileError
+from hamtarget.errors import FileError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
-from research.benchmarks.neighbors_choice import chosen_settings
+from research.benchmarks.neighbors_choice import chosen_settings, fastest_of_each
 from research.benchmarks.neighbors_plot import draw
 from research.benchmarks.neighbors_results import read_result
 from research.benchmarks.neighbors_table import table
@@ -62,6 +64,7 @@ class Bench:
         libraries: the libraries to measure.
         rounds: timings of each setting.
         queries: number of queries, at most.
+        first_query: place of the first of them in the set; exploration always takes the first ones of all.
         indexes: texts of which the name of an index contains one, if it is measured; empty: all indexes.
         whole_grid: True if all settings are timed in rounds, not only the best of an exploration.
         build_only: True if indexes are built, and nothing is measured.
@@ -73,6 +76,7 @@ class Bench:
     libraries: tuple[Library, ...]
     rounds: int = 3
     queries: int = 10_000
+    first_query: int = 0
     indexes: tuple[str, ...] = ()
     whole_grid: bool = False
     build_only: bool = False
@@ -105,7 +109,12 @@ class Job:
 
 def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dict[str, Any]:
     """Measure all libraries on a set; write the result file after every index, and return the result."""
-    n_queries = min(bench.queries, len(vectors.queries))
+    n_queries = min(bench.queries, len(vectors.queries) - bench.first_query)
+    if n_queries < 1:
+        raise InputError(
+            f"{vectors.name} has {len(vectors.queries):,} queries; expected a first one of at most "
+            f"{len(vectors.queries) - 1:,}, not {bench.first_query:,}"
+        )
     result = _started(vectors, bench, path, n_queries)
     jobs = []
     for library in bench.libraries:
@@ -122,7 +131,7 @@ def measure_set(vectors: NeighborSet, bench: Bench, path: Path, say: Say) -> dic
         return result
     jobs = [job for job in jobs if job.is_built]
     if not bench.whole_grid:
-        jobs = _chosen(vectors, bench, jobs, say)
+        jobs, result["explored"] = _chosen(vectors, bench, jobs, say)
     jobs = [job for job in jobs if not _is_done(job, bench.rounds)]
     for turn in range(bench.rounds):
         for job in jobs:
@@ -145,6 +154,7 @@ def _started(vectors: NeighborSet, bench: Bench, path: Path, n_queries: int) -> 
         "n_dims": shape.n_dims,
         "dtype": shape.dtype,
         "n_queries": n_queries,
+        "first_query": bench.first_query,
         "threads": 1,
     }
     kept: list[dict[str, Any]] = []
@@ -161,14 +171,16 @@ def _started(vectors: NeighborSet, bench: Bench, path: Path, n_queries: int) -> 
     return {"provenance": provenance(seed=0), "setting": setting, "missing": [], "failed": [], "indexes": kept}
 
 
-def _chosen(vectors: NeighborSet, bench: Bench, jobs: Sequence[Job], say: Say) -> list[Job]:
-    """Return the jobs with only those settings that an exploration with few queries finds good."""
+def _chosen(
+    vectors: NeighborSet, bench: Bench, jobs: Sequence[Job], say: Say
+) -> tuple[list[Job], list[dict[str, Any]]]:
+    """Return the jobs with only those settings that an exploration with few queries finds good, and what it found."""
     n_queries = min(_EXPLORING_QUERIES, len(vectors.queries))
     indexes = []
     for job in jobs:
         explored = _folder(vectors, bench, job) / f"explored-{job.plan.grid_key()}.json"
         if not explored.exists():
-            answer = _ask("measure", vectors, bench, job, n_queries, 0.0, say)
+            answer = _ask("measure", vectors, bench, job, slice(n_queries), 0.0, say)
             if answer is None:
                 continue
             write_json(explored, answer)
@@ -176,12 +188,14 @@ def _chosen(vectors: NeighborSet, bench: Bench, jobs: Sequence[Job], say: Say) -
         rows = json.loads(explored.read_text())["records"]
         rows = [{**row, "seconds": [row["seconds"]], "cpu_seconds": [row["cpu_seconds"]]} for row in rows]
         indexes.append({**job.entry, "rows": rows})
-    chosen = chosen_settings({"setting": {"n_queries": n_queries}, "indexes": indexes})
-    return [
+    found = {"setting": {"n_queries": n_queries}, "indexes": indexes}
+    chosen = chosen_settings(found)
+    kept = [
         replace(job, plan=replace(job.plan, settings=chosen[job.library.name, job.plan.label]))
         for job in jobs
         if (job.library.name, job.plan.label) in chosen
     ]
+    return kept, fastest_of_each(found)
 
 
 def _entry(result: dict[str, Any], library: Library, plan: Plan) -> dict[str, Any]:
@@ -225,7 +239,7 @@ def _build(vectors: NeighborSet, bench: Bench, job: Job, say: Say) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         say(f"{vectors.name}: building {job.name} ...")
-        facts = _ask("build", vectors, bench, job, 0, 0.0, say)
+        facts = _ask("build", vectors, bench, job, slice(0), 0.0, say)
         if facts is None:
             shutil.rmtree(folder, ignore_errors=True)
             return
@@ -237,7 +251,8 @@ def _build(vectors: NeighborSet, bench: Bench, job: Job, say: Say) -> None:
 def _measure(vectors: NeighborSet, bench: Bench, job: Job, n_queries: int, turn: int, say: Say) -> bool:
     """Time all settings of an index once, and add the times to its entry; return False if that fails."""
     start = time.perf_counter()
-    answer = _ask("measure", vectors, bench, job, n_queries, _LEAST_SECONDS, say)
+    queries = slice(bench.first_query, bench.first_query + n_queries)
+    answer = _ask("measure", vectors, bench, job, queries, _LEAST_SECONDS, say)
     if answer is None:
         return False
     job.entry["resident_bytes_per_row"] = answer["resident_bytes_per_row"]
@@ -258,7 +273,7 @@ def _measure(vectors: NeighborSet, bench: Bench, job: Job, n_queries: int, turn:
 
 
 def _ask(
-    task: str, vectors: NeighborSet, bench: Bench, job: Job, n_queries: int, least_seconds: float, say: Say
+    task: str, vectors: NeighborSet, bench: Bench, job: Job, queries: slice, least_seconds: float, say: Say
 ) -> dict[str, Any] | None:
     """Let a process of its own build or measure; return its answer, or None if it failed, which is said."""
     request = {
@@ -271,7 +286,7 @@ def _ask(
         "arguments": dict(job.plan.arguments),
         "settings": {str(k): list(settings) for k, settings in job.plan.settings.items()},
         "threads": bench.threads,
-        "queries": n_queries,
+        "queries": [queries.start or 0, queries.stop],
         "least_seconds": least_seconds,
     }
     threads = str(bench.threads if task == "build" else 1)
@@ -327,6 +342,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--again", action="store_true", help="measure anew what the result file holds already")
     parser.add_argument("--rounds", type=int, default=3, help="timings; the median counts (default: %(default)s)")
     parser.add_argument("--queries", type=int, default=10_000, help="queries at most (default: %(default)s)")
+    parser.add_argument(
+        "--first-query", type=int, default=0, help="place of the first query that is timed (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="threads for building alone")
     options = parser.parse_args(arguments)
 
@@ -340,6 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tuple(library_of(name) for name in options.only),
         rounds=options.rounds,
         queries=options.queries,
+        first_query=options.first_query,
         indexes=tuple(options.indexes),
         whole_grid=options.whole_grid,
         build_only=options.build_only,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from research.benchmarks.neighbors_results import CURVE, TARGETS, Point, Target, frontier, points_of
+from research.benchmarks.neighbors_results import CURVE, TARGETS, Point, Target, fastest, frontier, points_of
 
 _BEST_AT_TARGET = 2
 _ON_CURVE = 6
@@ -40,6 +40,25 @@ def chosen_settings(result: Mapping[str, Any]) -> Chosen:
             if point.setting not in settings:
                 settings.append(point.setting)
     return chosen
+
+
+def fastest_of_each(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a record for each index that was explored: its fastest setting at each target, and its speed.
+
+    So a reader sees what an index had to offer that was not timed in rounds.
+    """
+    points = points_of(result, clock="cpu_seconds")
+    records = []
+    for index in result["indexes"]:
+        own = [point for point in points if (point.library, point.index) == (index["library"], index["label"])]
+        best = {target.name: fastest(own, target) for target in TARGETS}
+        shown = {
+            name: {"setting": dict(point.setting), "queries_per_cpu_second": point.queries_per_second}
+            for name, point in best.items()
+            if point is not None
+        }
+        records.append({"library": index["library"], "label": index["label"], "fastest": shown})
+    return records
 
 
 def _fastest_around(points: list[Point], target: Target) -> list[Point]:

@@ -21,7 +21,7 @@ from research.peers.libraries import LIBRARIES, OURS
 
 _COLUMNS = 3
 _LEAST_RECALL = 0.7
-_COLORS = ("#c1121f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf")
+_COLORS = ("#c1121f", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#bcbd22", "#e377c2", "#17becf")
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path, *, clock: Clock = "seconds") -> None:

@@ -39,6 +39,8 @@ def table(result: Mapping[str, Any], *, clock: Clock = "seconds") -> str:
         f"**{setting['set']}**: {setting['n_rows']:,} x {setting['n_dims']} {setting['dtype']}, {setting['metric']}; "
         f"{setting['n_queries']:,} queries in a batch"
     )
+    if setting.get("first_query"):
+        head += f", none of the first {setting['first_query']:,}"
     columns = ["library", *(target.name for target in TARGETS), "bytes a row", "build CPU s", "at 10 of 10, .95"]
     lines = [head, "", _line(columns), _line(["---", *["---:"] * (len(columns) - 2), "---"])]
     libraries = sorted({point.library for point in points}, key=lambda name: (name != OURS, name.lower()))

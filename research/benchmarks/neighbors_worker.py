@@ -42,16 +42,16 @@ def measure(
     searcher: Searcher,
     vectors: NeighborSet,
     settings: dict[int, list[Setting]],
-    n_queries: int,
+    which: slice,
     *,
     least_seconds: float,
 ) -> list[dict[str, Any]]:
-    """Return a record for each k and setting: recall, seconds and CPU seconds for all queries in one batch.
+    """Return a record for each k and setting: recall, seconds and CPU seconds for these queries in one batch.
 
     A search that takes less than `least_seconds` is repeated up to this sum, and the mean is taken.
     """
-    queries = np.array(vectors.queries[:n_queries])
-    neighbors = np.asarray(vectors.neighbors[:n_queries])
+    queries = np.array(vectors.queries[which])
+    neighbors = np.asarray(vectors.neighbors[which])
     records: list[dict[str, Any]] = []
     for k, choices in settings.items():
         for number, setting in enumerate(choices):
@@ -99,7 +99,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     searcher = library.open(plan, shape, folder)
     opened = time.perf_counter() - start
-    records = measure(searcher, vectors, settings, request["queries"], least_seconds=request["least_seconds"])
+    which = slice(*request["queries"])
+    records = measure(searcher, vectors, settings, which, least_seconds=request["least_seconds"])
     grown = max(0, _resident() - before)
     return {"records": records, "open_seconds": opened, "resident_bytes_per_row": grown / shape.n_rows}
 

@@ -26,8 +26,9 @@ class Faiss(Library):
     package = "faiss-cpu"
 
     def plans(self, shape: Shape) -> list[Plan]:
-        """Return cells with 4-bit codes of two sizes, with RaBitQ, and graphs with and without 8-bit rows."""
+        """Return cells with 4-bit codes of three sizes, with RaBitQ, and graphs with and without 8-bit rows."""
         few, many = shape.cells()
+        fewest, most = shape.cells_around()
         refine = "Refine(SQ8_direct)" if shape.whole_bytes else "Refine(SQ8)"
         descriptions = [
             f"IVF{few},PQ{shape.n_dims // 4}x4fs,{refine}",
@@ -35,10 +36,16 @@ class Faiss(Library):
             f"IVF{many}_HNSW32,PQ{shape.n_dims // 4}x4fs,{refine}",
             f"IVF{many},PQ{shape.n_dims // 2}x4fs,{refine}",
             f"IVF{many},RaBitQfs,{refine}",
+            f"IVF{many},RaBitQ,{refine}",
+        ]
+        descriptions += [
+            f"{padded}IVF{cells},PQ{parts}x4fs,{refine}"
+            for cells in (fewest, many, most)
+            for padded, parts in _parts(shape.n_dims)
         ]
         if not shape.whole_bytes:
             descriptions.append(f"IVF{many},PQ{shape.n_dims // 4}x4fs,RFlat")
-        plans = [_cells_plan(description) for description in descriptions]
+        plans = [_cells_plan(description) for description in dict.fromkeys(descriptions)]
         for description in ("HNSW32", "HNSW32_SQ8"):
             settings = {k: [{"efSearch": ef} for ef in _BREADTHS] for k in (10, 100)}
             plans.append(Plan(description, {"factory": description, "efConstruction": 100}, settings))
@@ -53,7 +60,7 @@ class Faiss(Library):
         rows = float_rows(base)
         start = time.perf_counter()
         index: Any = faiss.index_factory(shape.n_dims, plan.arguments["factory"], metric)
-        if plan.arguments["factory"].startswith("IVF"):
+        if "IVF" in plan.arguments["factory"]:
             ivf = faiss.extract_index_ivf(index)
             ivf.cp.seed = _SEED
             ivf.cp.min_points_per_centroid = 1
@@ -114,6 +121,18 @@ class _Graph(Searcher):
         self._index.hnsw.efSearch = setting["efSearch"]
         found: NDArray[Any] = self._index.search(ready_queries(queries, self._shape), k)[1]
         return found
+
+
+def _parts(n_dims: int) -> list[tuple[str, int]]:
+    """Return numbers of 4-bit codes a row, a quarter, three eighths and half of its numbers, each with its padding.
+
+    Codes have equally many numbers each; where they would not, zeros are added to a row.
+    """
+    found = []
+    for parts in (n_dims // 4, 3 * n_dims // 8, n_dims // 2):
+        padded = -(-n_dims // parts) * parts
+        found.append(("" if padded == n_dims else f"Pad{padded},", parts))
+    return found
 
 
 def _cells_plan(description: str) -> Plan:

@@ -1,4 +1,4 @@
-"""Libraries of navigable graphs in the benchmark of nearest neighbours: hnswlib and usearch."""
+"""Libraries of navigable graphs in the benchmark of nearest neighbours: hnswlib, usearch and voyager."""
 
 from __future__ import annotations
 
@@ -119,6 +119,46 @@ class _Usearch(Searcher):
         ready = _bytes_or_floats(queries, self._plan, self._shape, self._scale)
         matches = self._index.search(ready, k, threads=1)
         return np.asarray(matches.keys).reshape(len(queries), k).astype(np.int64)
+
+
+class Voyager(Library):
+    """Spotify's HNSW, made of hnswlib, over float32 vectors."""
+
+    name = "voyager"
+    package = "voyager"
+
+    def plans(self, shape: Shape) -> list[Plan]:
+        """Return one graph, of as many links as that of hnswlib."""
+        return [Plan("M 16", {"M": 16, "ef_construction": 200}, _breadths("query_ef"))]
+
+    def build(self, plan: Plan, base: NDArray[Any], shape: Shape, folder: Path, threads: int) -> float:
+        """Add all rows, and write in voyager's own format."""
+        import voyager
+
+        rows = float_rows(base)
+        start = time.perf_counter()
+        space = voyager.Space.InnerProduct if shape.metric == "cosine" else voyager.Space.Euclidean
+        index = voyager.Index(space, shape.n_dims, **plan.arguments, max_elements=len(rows))
+        index.add_items(rows, num_threads=threads)
+        seconds = time.perf_counter() - start
+        index.save(str(folder / _FILE))
+        return seconds
+
+    def open(self, plan: Plan, shape: Shape, folder: Path) -> Searcher:
+        """Open the index."""
+        import voyager
+
+        return _Voyager(voyager.Index.load(str(folder / _FILE)), shape)
+
+
+class _Voyager(Searcher):
+    def __init__(self, index: Any, shape: Shape) -> None:
+        self._index, self._shape = index, shape
+
+    def search(self, queries: NDArray[Any], k: int, setting: Setting) -> NDArray[Any]:
+        breadth = max(k, setting["query_ef"])
+        found = self._index.query(ready_queries(queries, self._shape), k, num_threads=1, query_ef=breadth)[0]
+        return np.asarray(found).astype(np.int64)
 
 
 def _scale(base: NDArray[Any]) -> float:

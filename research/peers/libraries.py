@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hamtarget.errors import InputError
 from research.peers.faiss_library import Faiss
-from research.peers.graph_libraries import Hnswlib, Usearch
+from research.peers.graph_libraries import Hnswlib, Usearch, Voyager
 from research.peers.hamtarget_library import Hamtarget
 from research.peers.library import Library
 from research.peers.rabitq_library import Rabitq
@@ -14,7 +14,8 @@ from research.peers.svs_library import Svs
 OURS = Hamtarget.name
 
 LIBRARIES: dict[str, Library] = {
-    library.name: library for library in (Hamtarget(), Faiss(), Scann(), Hnswlib(), Usearch(), Svs(), Rabitq())
+    library.name: library
+    for library in (Hamtarget(), Faiss(), Scann(), Hnswlib(), Usearch(), Voyager(), Svs(), Rabitq())
 }
 """Every library by its name in tables."""
 

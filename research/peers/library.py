@@ -41,6 +41,11 @@ class Shape:
         power = max(4, round(np.log2(3 * np.sqrt(self.n_rows))))
         return int(2 ** (power - 1)), int(2**power)
 
+    def cells_around(self) -> tuple[int, int]:
+        """Return two further numbers of cells: half of the fewer, and four times the more."""
+        few, many = self.cells()
+        return few // 2, 4 * many
+
 
 @dataclass(frozen=True)
 class Plan:

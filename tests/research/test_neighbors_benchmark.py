@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hamtarget.datasets import exact_neighbors
 from hamtarget.errors import CorruptFileError, FileError, InputError
 from research.benchmarks import neighbors, neighbors_table
 from research.benchmarks.neighbors import Bench, measure_set
-from research.benchmarks.neighbors_choice import chosen_settings
+from research.benchmarks.neighbors_choice import chosen_settings, fastest_of_each
 from research.benchmarks.neighbors_plot import draw
 from research.benchmarks.neighbors_results import (
     TARGETS,
@@ -120,6 +121,8 @@ def test_the_table(result):
     assert [cell.strip() for cell in cells[f"{OURS}, default / by hand"]][1:3] == ["", "0.80"]
     assert lines[-1] == "Missing: SVS."
     assert all(line.count("|") == lines[2].count("|") for line in lines[2:8])
+    result["setting"]["first_query"] = 3000
+    assert table(result).startswith("**tiny**: 5,000 x 8 uint8, l2; 100 queries in a batch, none of the first 3,000\n")
 
 
 def test_the_table_of_ratios(result):
@@ -186,6 +189,17 @@ def test_settings_near_the_targets_are_chosen(result):
     assert {"recall": 0.9} in chosen[OURS, "NeighborIndex"][10]
 
 
+def test_what_each_index_had_to_offer_is_recorded(result):
+    ours, faiss, graph = fastest_of_each(result)
+    assert (faiss["library"], faiss["label"]) == ("faiss", "IVF")
+    # By CPU time, which is twice the time of the clock here.
+    assert faiss["fastest"] == {
+        "10 of 10, .90": {"setting": {"nprobe": 2}, "queries_per_cpu_second": pytest.approx(100 / 0.064)}
+    }
+    assert graph["fastest"]["10 of 10, .90"]["setting"] == {"ef": 2}
+    assert set(ours["fastest"]) == {"nearest among 100, .95", "10 of 10, .90", "10 of 10, .95"}
+
+
 def test_the_picture(result, tmp_path):
     draw([result] * 4, tmp_path / "deep" / "neighbors.png")
     assert (tmp_path / "deep" / "neighbors.png").read_bytes()[:4] == b"\x89PNG"
@@ -236,6 +250,13 @@ def test_a_run_from_end_to_end(tmp_path):
     lines.clear()
     assert measure_set(vectors, bench, path, lines.append)["indexes"] == result["indexes"]
     assert not any("round" in line or "building" in line for line in lines)
+    # Other queries are measured anew, by settings that the first ones have chosen.
+    later = measure_set(vectors, replace(bench, first_query=30), tmp_path / "later.json", lines.append)
+    assert (later["setting"]["first_query"], later["setting"]["n_queries"]) == (30, 10)
+    assert later["explored"] == result["explored"]
+    assert {record["label"] for record in later["explored"]} == {"HNSW32_SQ8"}
+    with pytest.raises(InputError, match="tiny has 40 queries; expected a first one of at most 39, not 40"):
+        measure_set(vectors, replace(bench, first_query=40), path, print)
     # What was measured of other libraries stays.
     other = measure_set(vectors, Bench(tmp_path, (Absent(),)), path, print)
     assert other["indexes"] == result["indexes"]

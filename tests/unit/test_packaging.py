@@ -12,7 +12,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 MODELS = REPOSITORY / "packages" / "models" / "src" / "hamtarget_models"
 APART = {
     *("duckdb", "faiss-cpu", "hnswlib", "pandas", "pyarrow", "pyspark", "rabitqlib", "scalable-vs", "scann", "timm"),
-    "usearch",
+    *("usearch", "voyager"),
 }
 
 
