@@ -47,13 +47,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 
 from hamtarget.encoders import ITQ
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions
+from hamtarget.learn import HammingTargetLoss, HashEncoder, Labels, NetworkOptions
+from hamtarget.learn.fitting.part_labels import LeftOutWarning
 from hamtarget.learn.fitting.pictures import feature_layers
 from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.training.options import TrainingOptions
@@ -77,9 +80,16 @@ COMPARED = (
     "DBR",
     "OrthoHash",
     "CSQ",
+    "several radii, found classes",
+    "DBR, found classes",
+    "OrthoHash, found classes",
+    "CSQ, found classes",
 )
-METHODS = (*COMPARED, "labels alone", "no labels")
+METHODS = (*COMPARED, "neighbourhoods, all rows", "labels alone", "no labels")
+FOUND_CLASSES = ", found classes"
 WITHOUT_LABELS = ("float cosine", "ITQ", "no labels")
+
+NO_LABEL = -1
 
 Vectors = NDArray[np.float32]
 
@@ -195,10 +205,17 @@ def learned(method: str, task: Task, setting: Setting) -> ITQ | HashEncoder:
     if method == "no labels":
         network = setting.network(n_columns, normalize=True)
         return HashEncoder(n_bits, network=network, seed=seed, device="cpu").fit(task.rows)
-    rows, similar = labelled_rows(task, others=method == "default, all rows")
+    rows, labels = task.rows[task.labelled], task.labels[task.labelled]
+    if method.endswith("all rows"):
+        rows, labels = task.rows, np.where(task.labelled, task.labels, NO_LABEL)
+    method, found, _ = method.partition(FOUND_CLASSES)
+    if found:
+        first = learned(method, task, setting)
+        rows, labels = task.rows, with_found_classes(first.logits(task.rows), task, seed)
+    similar = Labels(labels, unlabelled=NO_LABEL)
     loss: str | BatchLoss = {"labels alone": "radius", "classes": "classes"}.get(method, "auto")
-    if method in ("several radii", "DBR", "OrthoHash", "CSQ"):
-        loss = loss_object(method, n_bits, n_labels=len(set(similar)), seed=seed)
+    if method in ("several radii", "neighbourhoods, all rows", "DBR", "OrthoHash", "CSQ"):
+        loss = loss_object(method, n_bits, n_labels=similar.n_labels, seed=seed)
     return HashEncoder(
         n_bits,
         loss,
@@ -209,18 +226,23 @@ def learned(method: str, task: Task, setting: Setting) -> ITQ | HashEncoder:
     ).fit(rows, similar)
 
 
-def labelled_rows(task: Task, *, others: bool) -> tuple[Vectors, list[int | None]]:
-    """Return the rows that have labels, and their labels; with `others`, all rows, and None where there is no label."""
-    pairs = list(zip(task.labels.tolist(), task.labelled.tolist(), strict=True))
-    if others:
-        return task.rows, [label if known else None for label, known in pairs]
-    return task.rows[task.labelled], [label for label, known in pairs if known]
+def with_found_classes(logits: Vectors, task: Task, seed: int) -> NDArray[np.int64]:
+    """Return labels of all rows: where there is none, the number of a cluster of rows whose logits point one way."""
+    others = logits[~task.labelled]
+    size = float(np.median(np.unique(task.labels[task.labelled], return_counts=True)[1]))
+    directions = others / np.linalg.norm(others, axis=1, keepdims=True)
+    clusters = KMeans(max(2, round(len(others) / size)), n_init=10, random_state=seed).fit_predict(directions)
+    labels = task.labels.copy()
+    labels[~task.labelled] = task.labels.max() + 1 + clusters
+    return labels
 
 
 def loss_object(method: str, n_bits: int, *, n_labels: int, seed: int) -> BatchLoss:
     """Return the loss of a method that no word of `HashEncoder` stands for."""
     if method == "several radii":
         return HammingTargetLoss(n_bits, radii(n_bits), dissimilar_weight=200.0, sharpness=2.0)
+    if method == "neighbourhoods, all rows":
+        return KeepNeighbors(HammingTargetLoss(n_bits, 2, dissimilar_weight=30.0))
     if method == "OrthoHash":
         return OrthoHashLoss(n_bits, n_labels, seed=seed)
     return (DBRLoss if method == "DBR" else CSQLoss)(n_bits, n_labels, seed=seed)
@@ -248,8 +270,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=COMPARED, help="methods to measure")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the results")
     arguments = parser.parse_args()
-    # The figures say how crowded codes are.
-    warnings.simplefilter("ignore", CrowdedCodesWarning)
+    # The figures say how crowded codes are, and what it costs to leave rows out.
+    for category in (CrowdedCodesWarning, LeftOutWarning):
+        warnings.simplefilter("ignore", category)
     torch.set_num_threads(1)
     runs: dict[str, list[dict[str, float]]] = {method: [] for method in arguments.methods}
     training = TrainingOptions(steps=arguments.steps, learning_rate=arguments.rates[-1])

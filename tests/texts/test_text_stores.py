@@ -149,6 +149,12 @@ def test_train_learns_a_head_on_texts(tmp_path):
     ).stdout
     assert "24 texts of 2 classes" in said
     assert "takes texts" in said
+    some = tmp_path / "some.csv"
+    some.write_text("body,kind\n" + "\n".join([*rows, "bird flies,", "a bird, "]) + "\n")
+    said = run(
+        "train", some, *options, "--label-column", "kind", "--steps", 5, "--batch-size", 8, "--device", "cpu"
+    ).stdout
+    assert "26 texts of 2 classes, 2 without one" in said
     assert sorted(each.name for each in (tmp_path / "model").iterdir()) == ["model.onnx", "tokenizer.json"]
     assert open_encoder(tmp_path / "model").has_head
     run("add", tmp_path / "store", path, "--text-column", "body", "--model", tmp_path / "model")

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from hamtarget.cli.terminal.bars import named_progress_on_stderr
 from hamtarget.cli.terminal.output import note, printable, write_json
+from hamtarget.cli.terminal.training_notes import warnings_as_notes
 from hamtarget.errors import FileError, InputError, TrainingError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def train_texts(asked: TextTraining) -> None:
     from hamtarget.learn import HashEncoder, TrainingOptions
     from hamtarget.learn.fitting.objectives import loss_by_word
     from hamtarget.learn.fitting.texts import fit_texts
-    from hamtarget.learn.similarity.as_similarity import as_similarity
+    from hamtarget.learn.similarity.labels import Labels
     from hamtarget.learn.training.checkpoint import TrainingProgress
 
     if not is_sentence_model(asked.sentence_model):
@@ -71,12 +72,14 @@ def train_texts(asked: TextTraining) -> None:
         )
     texts, names = _read(asked)
     sentence_model = TextEncoder.from_sentence_model(asked.sentence_model)
-    similar: Any = None
+    similar: Labels | None = None
     description = f"{len(texts):,} texts"
     if names is not None:
-        classes, labels = np.unique(names, return_inverse=True)
-        similar = as_similarity(labels, len(texts))
-        description += f" of {len(classes):,} classes"
+        similar = Labels(np.array(names, dtype=object))
+        description += f" of {similar.n_labels:,} classes"
+        n_without = int(similar.unlabelled.sum())
+        if n_without:
+            description += f", {n_without:,} without one"
     elif asked.classes:
         raise InputError("--classes is given without --label-column; expected one label for each text")
     training = TrainingOptions()
@@ -91,6 +94,7 @@ def train_texts(asked: TextTraining) -> None:
         loss=loss_by_word(
             "classes" if asked.classes else "auto",
             similar,
+            of_vectors=True,
             n_bits=asked.bits,
             radius=asked.radius,
             dissimilar_weight=asked.dissimilar_weight,
@@ -102,7 +106,7 @@ def train_texts(asked: TextTraining) -> None:
     )
     reached = TrainingProgress(steps=training.steps_for(len(texts)))
     asked.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with named_progress_on_stderr() as tell:
+    with warnings_as_notes(_OPTIONS), named_progress_on_stderr() as tell:
 
         def show(progress: TrainingProgress) -> None:
             nonlocal reached
@@ -152,8 +156,11 @@ def train_texts(asked: TextTraining) -> None:
     typer.echo(f"Model: {asked.model} ({learned.n_bits} bits, {aim}, takes texts)")
 
 
-def _read(asked: TextTraining) -> tuple[list[str], list[str] | None]:
-    """Return the texts and, if a column has them, their labels; rows that cannot be read are named and left out."""
+def _read(asked: TextTraining) -> tuple[list[str], list[str | None] | None]:
+    """Return the texts and, if a column has them, their labels: None where the column is empty.
+
+    Rows that cannot be read are named and left out.
+    """
     from hamtarget.datasets.texts.text_files import read_texts
 
     n_broken = 0
@@ -165,7 +172,7 @@ def _read(asked: TextTraining) -> tuple[list[str], list[str] | None]:
             note(f"hamtarget: left out {printable(reason)}")
 
     texts: list[str] = []
-    labels: list[str] = []
+    labels: list[str | None] = []
     for row in read_texts(asked.source, text_column=asked.text_column, on_broken=leave_out):
         if asked.label_column is not None:
             if asked.label_column not in row.others:
@@ -174,7 +181,8 @@ def _read(asked: TextTraining) -> tuple[list[str], list[str] | None]:
                     f"{asked.source} has no column {asked.label_column!r} on line {row.line:,}; its other columns are "
                     f"{found}"
                 )
-            labels.append(str(row.others[asked.label_column]))
+            label = row.others[asked.label_column]
+            labels.append(None if label is None else str(label).strip() or None)
         texts.append(row.text)
     if n_broken:
         note(f"hamtarget: {n_broken:,} rows could not be read")

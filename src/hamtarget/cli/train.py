@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -17,7 +14,8 @@ from hamtarget.cli.inputs.training_data import counted, holds_pictures, image_se
 from hamtarget.cli.terminal.arguments import AsJson, Key, Seed, TextColumn, Workers
 from hamtarget.cli.terminal.bars import named_progress_on_stderr
 from hamtarget.cli.terminal.output import note, write_json
-from hamtarget.errors import CrowdedCodesWarning, InputError, TrainingError
+from hamtarget.cli.terminal.training_notes import warnings_as_notes
+from hamtarget.errors import InputError, TrainingError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -293,7 +291,7 @@ def train(
     )
     kept = checkpoint or model / CHECKPOINT
     reached = TrainingProgress(steps=training.steps_for(len(inputs)))
-    with _warnings_as_notes() as skipped, named_progress_on_stderr() as tell:
+    with warnings_as_notes(_OPTIONS) as skipped, named_progress_on_stderr() as tell:
 
         def show(progress: TrainingProgress) -> None:
             nonlocal reached
@@ -369,26 +367,6 @@ def _check_options(
         raise InputError(
             "--augment needs a network that sees each image many times: pass --fine-tune or --backbone none with it"
         )
-
-
-@contextmanager
-def _warnings_as_notes() -> Iterator[list[str]]:
-    """Show warnings as notes on the standard error, after the work; yield a list that gets those of skipped images."""
-    from hamtarget.learn.fitting.pictures import SkippedImageWarning
-
-    skipped: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        for category in (CrowdedCodesWarning, SkippedImageWarning):
-            warnings.simplefilter("always", category)
-        yield skipped
-    for each in caught:
-        if issubclass(each.category, SkippedImageWarning):
-            skipped.append(str(each.message))
-            note(f"hamtarget: {each.message}")
-        elif issubclass(each.category, CrowdedCodesWarning):
-            note(f"hamtarget: {each.message} {_OPTIONS}")
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _export(encoder: HashEncoder, model: Path) -> bool:

@@ -44,9 +44,9 @@ class HashEncoder:
             "radius": similar inputs get codes within 2 bits, others not; for search within a radius.
             "probing": nearest neighbours are found early by approximate search, `probe`.
             "classes": everything that will be searched belongs to a class that was learned from; see `ClassCodes`.
-            "auto": "probing" if `fit` gets inputs alone, else "radius". For vectors with labels the neighbourhoods of
-            the vectors are kept as well, so that classes without labels are still found (`KeepNeighbors`); "radius"
-            learns from the labels alone.
+            "auto": "probing" if `fit` gets inputs alone. `PartlyLabelled` if some labels are missing: it finds out which
+            of the others are alike. Else "radius"; for vectors with labels the neighbourhoods of the vectors are kept as
+            well, so that other classes are still found (`KeepNeighbors`); "radius" learns from the labels alone.
         network: "auto": for an `ImageSet` the pretrained network that comes with the package, which stays as it is;
             for arrays a network of our own. `NetworkOptions`: another size of that one. Or any nn.Module that turns
             inputs into features and has their number as `out_features`, such as `backbone("timm:resnet50",
@@ -128,15 +128,15 @@ class HashEncoder:
             inputs: any numbers, (rows, columns) or (rows, [channels,] height, width). Images may also have their
                 channels last, (rows, height, width, 3), if the network is a built-in one. Or an `ImageSet`, whose
                 images may be of any size; those that cannot be read are left out.
-            similar: which inputs are similar: labels (rows,), None for an input of no labelled class (leave out
-                those whose label is unknown: they would count as different from all labelled ones); several labels for
-                each input, (rows, labels) of 0 and 1; a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a
+            similar: which inputs are similar: labels (rows,), None for an input without one; several labels for each
+                input, (rows, labels) of 0 and 1; a `Similarity`, such as `Neighbors` or `SimilarPairs`; or a
                 function of item numbers. None: the labels of an `ImageSet`; where there are none, each input and its 10
-                nearest neighbours (of 25,000 drawn at random, if there are more vectors). Vectors whose label is None
-                are learned from as well: they have neighbours.
+                nearest neighbours (of 25,000 drawn at random, if there are more vectors). Of inputs without a label,
+                25,000 at most are learned from; see `PartlyLabelled`.
             markers: item numbers of the inputs around which groups are formed. None: all that have enough similar ones.
             augment: changes a batch of inputs at random.
-            progress: called with a `TrainingProgress` now and then.
+            progress: called with a `TrainingProgress` now and then; where labels are missing, for the first training
+                and then for the second.
             features_progress: called with (done, total) while images are read and features computed.
             neighbors_progress: called with (done, total) while nearest neighbours are sought.
             checkpoint: file to resume from if it exists, and to save to.
@@ -153,6 +153,7 @@ class HashEncoder:
 
         Warns:
             CrowdedCodesWarning: many dissimilar inputs have got codes within the radius.
+            LeftOutWarning: inputs without a label seem to be of labelled classes, and are left out.
         """
         if isinstance(inputs, ImageSet):
             self._fitted = fit_pictures(

@@ -23,7 +23,7 @@ from hamtarget.encoders.onnx_file import ONNX_NAME
 from hamtarget.errors import CorruptFileError, HamtargetError, InputError, UnsupportedFileError
 from hamtarget.learn.files.weights import TensorFile, read_tensors, write_tensors
 from hamtarget.learn.fitting.fitted import FittedEncoder
-from hamtarget.learn.fitting.objectives import ClassCodes
+from hamtarget.learn.fitting.objectives import ClassCodes, PartlyLabelled, Recipe
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
@@ -46,8 +46,8 @@ WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
 
 # Losses whose settings a file holds; of any other only the name.
-_LOSSES: dict[str, type[HammingTargetLoss] | type[ProbingLoss] | type[ClassCodes]] = {
-    kind.__name__: kind for kind in (HammingTargetLoss, ProbingLoss, ClassCodes)
+_LOSSES: dict[str, type[HammingTargetLoss | ProbingLoss | ClassCodes | PartlyLabelled]] = {
+    kind.__name__: kind for kind in (HammingTargetLoss, ProbingLoss, ClassCodes, PartlyLabelled)
 }
 # What a description raises that lacks something, or has something else in its place.
 _MISTAKES = (
@@ -165,11 +165,11 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
     return described
 
 
-def _described_loss(loss: BatchLoss | ClassCodes | str) -> dict[str, Any]:
+def _described_loss(loss: BatchLoss | Recipe | str) -> dict[str, Any]:
     described: dict[str, Any] = {"kind": loss if isinstance(loss, str) else type(loss).__name__}
     if isinstance(loss, HammingTargetLoss | ProbingLoss | KeepNeighbors):
         described["settings"] = loss.settings()
-    elif isinstance(loss, ClassCodes):
+    elif isinstance(loss, ClassCodes | PartlyLabelled):
         described["settings"] = asdict(loss)
     if isinstance(loss, KeepNeighbors):
         described["within"] = _described_loss(loss.loss)
@@ -182,7 +182,7 @@ def _names_of_backbone(model: HashModel | ClassPull) -> list[str]:
     return [name for name in model.state_dict() if any(name.startswith(f"{place}.network.") for place in places)]
 
 
-def _loss_of(described: dict[str, Any]) -> BatchLoss | ClassCodes | str:
+def _loss_of(described: dict[str, Any]) -> BatchLoss | Recipe | str:
     if described["kind"] == KeepNeighbors.__name__:
         within = _loss_of(described["within"])
         return KeepNeighbors(within, **described["settings"]) if isinstance(within, BatchLoss) else described["kind"]
@@ -255,7 +255,7 @@ def _model_of(
     config: dict[str, Any],
     tensors: dict[str, Tensor],
     architecture: nn.Module | NetworkOptions,
-    loss: BatchLoss | ClassCodes | str,
+    loss: BatchLoss | Recipe | str,
 ) -> HashModel | ClassPull:
     """Return a model of the right shape, whose weights are still to be loaded."""
     proxies = tensors.get("proxies")

@@ -18,7 +18,8 @@ from hamtarget.errors import InputError, ShapeError, SimilarityError
 from hamtarget.learn.fitting.fitted import FittedEncoder
 from hamtarget.learn.fitting.held_out import HeldOutLoss, places, split
 from hamtarget.learn.fitting.inputs import as_tensor, channels_first, range_of, with_channel
-from hamtarget.learn.fitting.objectives import ClassCodes, Loss, chosen_loss, trainable_loss
+from hamtarget.learn.fitting.objectives import ClassCodes, Loss, PartlyLabelled, Recipe, chosen_loss, trainable_loss
+from hamtarget.learn.fitting.part_labels import find_pairs
 from hamtarget.learn.fitting.vector_defaults import vector_markers, vector_network, vector_training
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
@@ -88,7 +89,35 @@ def fit_encoder(
     rows = rows.to(place)
 
     kept, aside = split(len(rows), held_out, seed)
-    learned = rows[kept.to(place)] if len(aside) else rows
+    if isinstance(chosen, PartlyLabelled) and isinstance(relation, Labels) and bool(relation.unlabelled.any()):
+
+        def first_training(labels: Labels, items: Tensor) -> Tensor:
+            """Return the logits of all rows, as learned from some of them."""
+            first = fit_encoder(
+                rows[items.to(place)],
+                labels,
+                n_bits=None,
+                loss=trained_loss,
+                network=network,
+                training=training,
+                held_out=0.0,
+                seed=seed,
+                device=device,
+                markers=None,
+                augment=augment,
+                progress=progress,
+                neighbors_progress=None,
+                checkpoint=None,
+                log=None,
+            )
+            # The others may have another range; the encoder that is returned learns from all.
+            return torch.from_numpy(replace(first, input_range=None).logits(rows))
+
+        found = find_pairs(relation, first_training, neighbors=chosen.neighbors, seed=seed, progress=neighbors_progress)
+        relation = found.relation
+        kept, aside = kept[found.learnable[kept]], aside[found.learnable[aside]]
+    is_part = len(kept) < len(rows)
+    learned = rows[kept.to(place)] if is_part else rows
     wanted = None if markers is None else places(torch.as_tensor(np.asarray(markers)), kept, len(rows))
     if training is None:
         training = vector_training(len(learned)) if near_vectors else TrainingOptions()
@@ -124,7 +153,7 @@ def fit_encoder(
         similarity,
         options,
         evaluate=evaluate,
-        markers=_markers(wanted, similarity, options.group_size, checked=len(aside) > 0),
+        markers=_markers(wanted, similarity, options.group_size, checked=is_part),
         augment=augment,
         progress=progress,
         checkpoint=checkpoint,
@@ -211,7 +240,7 @@ def _markers(wanted: Tensor | None, similarity: Similarity, group_size: int, *, 
     """Return the items around which groups are formed; None: all.
 
     An input with too few similar ones is no marker, but still part of other batches. Markers that the caller named
-    must have enough, unless `checked`: then some of their similar inputs may have been held out.
+    must have enough, unless `checked`: then some of their similar inputs may have been held out or left out.
     """
     able = similarity.markers(group_size)
     if able is None or len(able) == similarity.n_items:
@@ -221,9 +250,7 @@ def _markers(wanted: Tensor | None, similarity: Similarity, group_size: int, *, 
     return wanted[torch.isin(wanted, able.cpu())] if checked else wanted
 
 
-def _with_class_pull(
-    model: HashModel, chosen: BatchLoss | ClassCodes, trained_loss: BatchLoss
-) -> HashModel | ClassPull:
+def _with_class_pull(model: HashModel, chosen: BatchLoss | Recipe, trained_loss: BatchLoss) -> HashModel | ClassPull:
     """Return the model that `encode` uses: for `ClassCodes`, one that moves codes toward those of classes."""
     if not (isinstance(chosen, ClassCodes) and isinstance(trained_loss, LabelLoss)):
         return model

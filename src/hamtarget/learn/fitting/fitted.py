@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hamtarget._metric import MetricName
 from hamtarget.learn.fitting.inputs import Range, as_tensor, in_shape, range_of, warn_of_other_range
-from hamtarget.learn.fitting.objectives import ClassCodes
+from hamtarget.learn.fitting.objectives import Recipe
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.networks.builder import NetworkOptions
 from hamtarget.learn.networks.class_pull import ClassPull
@@ -44,7 +44,7 @@ class FittedEncoder:
     """
 
     model: HashModel | ClassPull
-    loss: BatchLoss | ClassCodes | str
+    loss: BatchLoss | Recipe | str
     network: nn.Module | NetworkOptions
     training: TrainingOptions
     held_out: float

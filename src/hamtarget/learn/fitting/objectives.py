@@ -25,6 +25,12 @@ _LABELLED_BITS, _BITS = 32, 64
 _LABELLED_WEIGHT, _WEIGHT = 30.0, 300.0
 # The paper's radius at 64 bits.
 _RADIUS = 2
+# Radii that train the whole ranking, at lengths where they were chosen by trials; else these shares of the bits.
+_RANKING_RADII = {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (4, 8, 12, 16, 20)}
+_RANKING_SHARES = (0.06, 0.12, 0.19, 0.28)
+# The weight of dissimilar pairs with several radii, and where there are few bits.
+_RANKING_WEIGHT, _RANKING_WEIGHT_OF_FEW_BITS = 200.0, 50.0
+_FEW_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,70 @@ class ClassCodes:
         return HammingTargetLoss(n_bits, scaled, dissimilar_weight=self.dissimilar_weight)
 
 
-Loss = str | BatchLoss | ClassCodes
+@dataclass(frozen=True)
+class PartlyLabelled:
+    """Codes for inputs of which some have a label, and others may be of classes that nobody has named.
+
+    There are two trainings. The first learns from the labelled inputs. Its codes tell which of the others seem to be of
+    labelled classes, which are left out, and which of the rest are alike: two are similar if each is among the nearest
+    of the other. The second learns from the labels and from these pairs.
+
+    Attributes:
+        n_bits: length of a code.
+        radius: Hamming distance target, or several. None: several that train the whole ranking, see `ranking_radii`.
+        dissimilar_weight: weight of dissimilar pairs, see `HammingTargetLoss`. None: 200, and 50 up to 16 bits.
+        sharpness: sharpness of the soft bits, see `HammingTargetLoss`.
+        neighbors: nearest ones of an input among which those like it are. None: the size of the median label.
+
+    Example:
+        >>> import numpy as np
+        >>> from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
+        >>> random = np.random.default_rng(0)
+        >>> classes = np.arange(80) % 4
+        >>> vectors = 5 * np.eye(4)[classes] + random.normal(size=(80, 4))
+        >>> labels = [None if number > 1 else int(number) for number in classes]
+        >>> training = TrainingOptions(steps=20, batch_size=32)
+        >>> encoder = HashEncoder(loss=PartlyLabelled(16), network=NetworkOptions(width=8), training=training)
+        >>> encoder.fit(vectors, labels).encode(vectors).shape
+        (80, 2)
+    """
+
+    n_bits: int = _LABELLED_BITS
+    radius: int | tuple[int, ...] | None = None
+    dissimilar_weight: float | None = None
+    sharpness: float = 2.0
+    neighbors: int | None = None
+
+    def __post_init__(self) -> None:
+        check_n_bits(self.n_bits)
+        if self.neighbors is not None and self.neighbors < 1:
+            raise InputError(f"neighbors is {self.neighbors}; expected 1 or more, or None")
+        # The dataclass is frozen; what was left to it is filled in once.
+        if self.radius is None:
+            object.__setattr__(self, "radius", ranking_radii(self.n_bits))
+        if self.dissimilar_weight is None:
+            weight = _RANKING_WEIGHT if self.n_bits > _FEW_BITS else _RANKING_WEIGHT_OF_FEW_BITS
+            object.__setattr__(self, "dissimilar_weight", weight)
+        self.pair_loss()
+
+    def pair_loss(self) -> HammingTargetLoss:
+        """Return the loss of both trainings."""
+        if self.radius is None or self.dissimilar_weight is None:
+            raise TypeError("radius and dissimilar_weight are None; expected what __post_init__ has filled in")
+        return HammingTargetLoss(
+            self.n_bits, self.radius, dissimilar_weight=self.dissimilar_weight, sharpness=self.sharpness
+        )
+
+
+def ranking_radii(n_bits: int) -> tuple[int, ...]:
+    """Return radii that train the whole ranking: up to a bit more than a quarter of the bits."""
+    return _RANKING_RADII.get(n_bits) or tuple(round(n_bits * share) for share in _RANKING_SHARES)
+
+
+Recipe = ClassCodes | PartlyLabelled
+"""What says how to learn, and from what a loss is made once the labels are known."""
+
+Loss = str | BatchLoss | Recipe
 """What a `HashEncoder` takes as its loss."""
 
 
@@ -98,17 +167,18 @@ def loss_by_word(
     n_bits: int | None = None,
     radius: int | tuple[int, ...] | None = None,
     dissimilar_weight: float | None = None,
-) -> BatchLoss | ClassCodes:
+) -> BatchLoss | Recipe:
     """Return the loss that a word stands for; None for a setting means its default.
 
     Args:
-        word: "radius", "probing", "classes", or "auto": probing if there is neither a similarity nor a radius, else
-            radius; and for vectors with labels, radius in a loss that keeps neighbourhoods, too.
+        word: "radius", "probing", "classes", or "auto": probing if there is neither a similarity nor a radius;
+            `PartlyLabelled` if some labels are missing; else radius, and for vectors with labels in a loss that keeps
+            neighbourhoods, too.
         similarity: tells which inputs are similar. None: near neighbours are.
         of_vectors: True if inputs are vectors, whose directions tell more than labels do.
         n_bits: length of a code. Default: 32 with labels, else 64.
-        radius: Hamming distance target. Default: 2.
-        dissimilar_weight: weight of dissimilar pairs. Default: 30 with labels, else 300.
+        radius: Hamming distance target. Default: 2; several if some labels are missing.
+        dissimilar_weight: weight of dissimilar pairs. Default: 30 with labels, 200 if some are missing, else 300.
 
     Raises:
         InputError: there is no such word, or a setting does not belong to this loss.
@@ -124,6 +194,8 @@ def loss_by_word(
                     f"{name} is {value}, but codes for probing have none; leave it out, or learn codes for a radius"
                 )
         return ProbingLoss(n_bits)
+    if word == "auto" and _some_are_missing(similarity):
+        return PartlyLabelled(n_bits, radius, dissimilar_weight)
     radius = _RADIUS if radius is None else radius
     if dissimilar_weight is None:
         dissimilar_weight = _LABELLED_WEIGHT if labelled else _WEIGHT
@@ -135,7 +207,7 @@ def loss_by_word(
 
 def chosen_loss(
     loss: Loss, n_bits: int | None, similarity: Similarity | None, *, of_vectors: bool
-) -> BatchLoss | ClassCodes:
+) -> BatchLoss | Recipe:
     """Return a copy of the loss that `HashEncoder(n_bits, loss)` stands for; training changes it.
 
     Raises:
@@ -143,7 +215,7 @@ def chosen_loss(
     """
     if isinstance(loss, str):
         chosen = loss_by_word(loss, similarity, of_vectors=of_vectors, n_bits=n_bits)
-    elif isinstance(loss, BatchLoss | ClassCodes):
+    elif isinstance(loss, BatchLoss | Recipe):
         chosen = copy.deepcopy(loss)
     else:
         raise InputError(f"loss is {loss!r}; expected a loss object, or one of {', '.join(get_args(LossWord))}")
@@ -152,7 +224,14 @@ def chosen_loss(
     return chosen
 
 
-def trainable_loss(chosen: BatchLoss | ClassCodes, similarity: Similarity | None, *, seed: int) -> BatchLoss:
+def _some_are_missing(similarity: Similarity | None) -> bool:
+    """Return True if there are items without a label, and two labels or more, one of them of several items."""
+    if not isinstance(similarity, Labels) or similarity.n_labels < 2:
+        return False
+    return bool(similarity.unlabelled.any()) and int(similarity.counts().max()) > 0
+
+
+def trainable_loss(chosen: BatchLoss | Recipe, similarity: Similarity | None, *, seed: int) -> BatchLoss:
     """Return the loss to train by, which for `ClassCodes` depends on the number of classes.
 
     Raises:
@@ -162,5 +241,8 @@ def trainable_loss(chosen: BatchLoss | ClassCodes, similarity: Similarity | None
         return chosen
     if not isinstance(similarity, Labels):
         found = "None" if similarity is None else type(similarity).__name__
-        raise InputError(f"ClassCodes need one label for each input, but similar is {found}; expected labels (rows,)")
+        name = type(chosen).__name__
+        raise InputError(f"{name} need one label for each input, but similar is {found}; expected labels (rows,)")
+    if isinstance(chosen, PartlyLabelled):
+        return chosen.pair_loss()
     return chosen.loss_for(similarity.n_labels, seed=seed)

@@ -68,7 +68,7 @@ def training_for(network: Network, n_images: int) -> TrainingOptions:
 
 def loss_word_for(similarity: Similarity | None) -> str:
     """Return the loss, by its word, of pictures of which this is known; see `HashEncoder`."""
-    return "classes" if isinstance(similarity, Labels) else "auto"
+    return "classes" if isinstance(similarity, Labels) and not bool(similarity.unlabelled.any()) else "auto"
 
 
 def fit_pictures(

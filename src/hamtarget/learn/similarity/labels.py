@@ -17,8 +17,7 @@ class Labels(Similarity):
     """Items are similar if their labels are equal. Items without a label are similar to none.
 
     Args:
-        labels: one label for each item, (items,): integers or strings; None for an item of no labelled class. It
-            counts as different from all others.
+        labels: one label for each item, (items,): integers or strings; None for an item without one.
         unlabelled: the label that stands for none, such as -1.
 
     Example:
@@ -71,6 +70,11 @@ class Labels(Similarity):
     def unlabelled(self) -> Tensor:
         """A boolean (items,): True for items without a label."""
         return self._labels == self.n_labels
+
+    @property
+    def numbers(self) -> Tensor:
+        """The number of each item's label in sorted order, (items,); `n_labels` for items without one."""
+        return self._labels
 
     def labels(self, items: Tensor) -> Tensor:
         """Return a 1 in the column of each item's label; the columns are all labels in sorted order."""
