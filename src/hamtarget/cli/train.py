@@ -228,7 +228,7 @@ def train(
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
     from hamtarget.learn.fitting.objectives import loss_by_word
-    from hamtarget.learn.fitting.pictures import loss_word_for, training_for
+    from hamtarget.learn.fitting.pictures import labels_of, loss_word_for, training_for
     from hamtarget.learn.fitting.vector_defaults import vector_training
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.networks.choosing import chosen_backbone
@@ -251,9 +251,12 @@ def train(
         network = NetworkOptions(width=width, center=center)
         inputs, labels, description = data.inputs, data.labels, data.description
     if classes and (labels is None or labels.ndim > 1):
-        found = "no labels" if labels is None else "several labels for an input"
+        found = "no labels" if labels is None else "several labels for an input, or none for some"
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
-    similar = None if labels is None else as_similarity(labels, len(inputs))
+    if isinstance(inputs, ImageSet):
+        similar = labels_of(inputs)
+    else:
+        similar = None if labels is None else as_similarity(labels, len(inputs))
     is_colour = isinstance(inputs, ImageSet) or inputs.ndim == 4
     near_vectors = similar is None and not isinstance(inputs, ImageSet) and inputs.ndim == 2
     if metric is not None and not near_vectors:

@@ -44,9 +44,10 @@ class HashEncoder:
             "radius": similar inputs get codes within 2 bits, others not; for search within a radius.
             "probing": nearest neighbours are found early by approximate search, `probe`.
             "classes": everything that will be searched belongs to a class that was learned from; see `ClassCodes`.
-            "auto": "probing" if `fit` gets inputs alone. `PartlyLabelled` if some labels are missing: it finds out which
-            of the others are alike. Else "radius"; for vectors with labels the neighbourhoods of the vectors are kept as
-            well, so that other classes are still found (`KeepNeighbors`); "radius" learns from the labels alone.
+            "auto": "probing" if `fit` gets inputs alone. `PartlyLabelled` if some labels are missing: it finds out
+            which of the others are alike. Else "radius"; for vectors with labels the neighbourhoods of the vectors are
+            kept as well, so that other classes are still found (`KeepNeighbors`), and "radius" learns from the labels
+            alone; for an `ImageSet` with labels "classes".
         network: "auto": for an `ImageSet` the pretrained network that comes with the package, which stays as it is;
             for arrays a network of our own. `NetworkOptions`: another size of that one. Or any nn.Module that turns
             inputs into features and has their number as `out_features`, such as `backbone("timm:resnet50",

@@ -5,12 +5,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from hamtarget.datasets import ImageSet
 from hamtarget.errors import InputError, SimilarityError
-from hamtarget.learn import ClassCodes, HashEncoder, Labels, PartlyLabelled, SimilarPairs, TrainingOptions
+from hamtarget.learn import ClassCodes, HashEncoder, Labels, MultiLabels, PartlyLabelled, SimilarPairs, TrainingOptions
 from hamtarget.learn.fitting import part_labels
 from hamtarget.learn.fitting.objectives import chosen_loss, ranking_radii
 from hamtarget.learn.fitting.part_labels import LeftOutWarning, find_pairs, likely_known, mutual_neighbors, nearness
+from hamtarget.learn.fitting.pictures import labels_of
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
 from hamtarget.learn.similarity.labels_and_pairs import LabelsAndPairs
 from research.threads import one_thread
@@ -197,6 +200,32 @@ def test_missing_labels_are_what_decides_how_to_learn():
         PartlyLabelled(16, neighbors=0)
     with pytest.raises(InputError, match="radius"):
         PartlyLabelled(16, radius=17)
+
+
+def test_a_table_of_one_label_at_most_means_missing_labels():
+    def found(table):
+        return labels_of(ImageSet([b""] * len(table), np.array(table)))
+
+    assert found([[0, 1], [0, 0], [1, 0], [0, 1]]).numbers.tolist() == [1, 2, 0, 1]
+    # One label for each, and two labels for one, are no such tables.
+    for table in ([[0, 1], [1, 0], [0, 1]], [[1, 1], [0, 0], [1, 0]]):
+        assert isinstance(found(table), MultiLabels)
+    assert isinstance(found([0, 1, 1]), Labels)
+    assert labels_of(ImageSet([b""])) is None
+
+
+def test_pictures_of_a_list_may_have_no_label(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAMTARGET_CACHE", str(tmp_path / "cache"))
+    lines = ["path,label"]
+    for number in range(16):
+        pixels = np.random.default_rng([number % 4, 7]).integers(0, 256, (8, 8), dtype=np.uint8)
+        Image.fromarray(pixels + np.uint8(number)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'ab'[number % 4] if number % 4 < 2 else ''}")
+    (tmp_path / "pictures.csv").write_text("\n".join(lines) + "\n")
+    pictures = ImageSet.from_csv(tmp_path / "pictures.csv")
+    encoder = HashEncoder(16, training=TrainingOptions(steps=3, batch_size=8), device="cpu").fit(pictures)
+    assert encoder.radius == PartlyLabelled(16).radius
+    assert encoder.encode_images(pictures).codes.shape == (16, 2)
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.25])

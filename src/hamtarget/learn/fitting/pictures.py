@@ -71,6 +71,19 @@ def loss_word_for(similarity: Similarity | None) -> str:
     return "classes" if isinstance(similarity, Labels) and not bool(similarity.unlabelled.any()) else "auto"
 
 
+def labels_of(images: ImageSet) -> Similarity | None:
+    """Return which pictures have the same label; None if there are no labels."""
+    table = images.labels
+    if table is None:
+        return None
+    if table.ndim == 2:
+        n_labels = (table != 0).sum(axis=1)
+        if n_labels.max(initial=0) == 1 and n_labels.min() == 0:
+            # One label each, and some without.
+            return Labels(np.where(n_labels == 1, table.argmax(axis=1), -1), unlabelled=-1)
+    return as_similarity(table, len(images))
+
+
 def fit_pictures(
     images: ImageSet,
     similar: Any,
@@ -106,8 +119,7 @@ def fit_pictures(
     options = training or training_for(network, len(images))
     chosen_network = backbone().requires_grad_(False) if network == "auto" else network
     seen_once = is_frozen(chosen_network) and augment is None
-    given = images.labels if similar is None else similar
-    relation = None if given is None else as_similarity(given, len(images))
+    relation = labels_of(images) if similar is None else as_similarity(similar, len(images))
     features: PictureFeatures | None = None
     if isinstance(chosen_network, nn.Module) and (seen_once or relation is None):
         features = picture_features(
