@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.learn import HammingTargetLoss, HashEncoder, Labels, PartlyLabelled
+from hamtarget.learn import HammingTargetLoss, HashEncoder, Labels
+from hamtarget.learn.fitting.objectives import PartlyLabelled
 from hamtarget.learn.fitting.part_labels import LeftOutWarning
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors

@@ -9,7 +9,7 @@ except ImportError as error:
     raise MissingExtraError("hamtarget.learn needs torch and safetensors: pip install 'hamtarget[learn]'") from error
 
 from hamtarget.learn.encoder import HashEncoder
-from hamtarget.learn.fitting.objectives import ClassCodes, PartlyLabelled
+from hamtarget.learn.fitting.objectives import ClassCodes
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.augmentation import CropFlipColor
@@ -38,7 +38,6 @@ __all__ = [
     "MultiLabels",
     "Neighbors",
     "NetworkOptions",
-    "PartlyLabelled",
     "ProbingLoss",
     "SimilarPairs",
     "Similarity",

@@ -1,4 +1,4 @@
-"""What a training warns of, as notes on the standard error."""
+"""Warnings of a training, as notes on the standard error."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LeftOutWarning(UserWarning):
 
 @dataclass(frozen=True)
 class FoundPairs:
-    """What a first training tells of inputs without a label.
+    """Pairs of inputs without a label, and which of these inputs to learn from.
 
     Attributes:
         relation: similar are inputs of one label, and those without one that were found to be alike.
