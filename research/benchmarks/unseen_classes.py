@@ -53,6 +53,7 @@ from hamtarget.encoders import ITQ
 from hamtarget.errors import CrowdedCodesWarning
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, Labels, NetworkOptions
+from hamtarget.learn.fitting.objectives import PartlyLabelled
 from hamtarget.learn.fitting.part_labels import LeftOutWarning
 from hamtarget.learn.fitting.pictures import feature_layers
 from hamtarget.learn.losses.base import BatchLoss
@@ -61,7 +62,6 @@ from hamtarget.learn.networks.builder import Network
 from hamtarget.learn.networks.head import HashModel
 from hamtarget.learn.training.options import TrainingOptions
 from research.comparators import CSQLoss, DBRLoss, OrthoHashLoss
-from research.paper.image_methods import radii
 
 RANKS = 100
 SHARE_LABELLED = 2 / 3
@@ -240,7 +240,7 @@ def with_found_classes(logits: Vectors, task: Task, seed: int) -> NDArray[np.int
 def loss_object(method: str, n_bits: int, *, n_labels: int, seed: int) -> BatchLoss:
     """Return the loss of a method that no word of `HashEncoder` stands for."""
     if method == "several radii":
-        return HammingTargetLoss(n_bits, radii(n_bits), dissimilar_weight=200.0, sharpness=2.0)
+        return PartlyLabelled(n_bits).pair_loss()
     if method == "neighbourhoods, all rows":
         return KeepNeighbors(HammingTargetLoss(n_bits, 2, dissimilar_weight=30.0))
     if method == "OrthoHash":

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hamtarget.errors import CorruptFileError, FileError, InputError
 from hamtarget.learn import HammingTargetLoss
+from hamtarget.learn.fitting.objectives import PartlyLabelled
 from hamtarget.learn.losses.base import BatchLoss
 from hamtarget.learn.losses.class_codes import codes_by_likeness
 from hamtarget.learn.losses.guided import GuidedLoss
@@ -75,12 +76,6 @@ class Method:
     build: Callable[[LossTask, Mapping[str, Any]], BatchLoss]
 
 
-def radii(n_bits: int) -> tuple[int, ...]:
-    """Return radii that train the whole ranking: up to a bit more than a quarter of the bits."""
-    known = {16: (0, 1, 2, 4), 32: (1, 3, 6, 9), 64: (4, 8, 12, 16, 20)}
-    return known.get(n_bits, tuple(max(0, round(n_bits * share)) for share in (0.06, 0.12, 0.19, 0.28)))
-
-
 def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
     own = dict(setting)
     weight, scale = own.pop("proxy_weight", 0.0), own.pop("proxy_scale", None)
@@ -96,7 +91,8 @@ def _hdt(task: LossTask, setting: Mapping[str, Any]) -> BatchLoss:
 
 
 def _pairs(n_bits: int, setting: Mapping[str, Any]) -> HammingTargetLoss:
-    own = {"radius": radii(n_bits), "dissimilar_weight": 50.0 if n_bits <= 16 else 200.0, "sharpness": 2.0}
+    usual = PartlyLabelled(n_bits)
+    own = {"radius": usual.radius, "dissimilar_weight": usual.dissimilar_weight, "sharpness": usual.sharpness}
     return HammingTargetLoss(n_bits, **{**own, **setting})
 
 
