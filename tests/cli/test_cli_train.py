@@ -113,6 +113,16 @@ def test_several_labels_an_image(photos):
     assert open_encoder(photos.parent / "several").input_shape == (3, 16, 16)
 
 
+def test_a_list_of_images_may_leave_labels_empty(photos):
+    names = [(kind, f"photos/{kind}/{k:02}.png") for kind in ("bars", "disc") for k in range(12)]
+    table = photos.parent / "some.csv"
+    table.write_text("\n".join(f"{name},{kind if k % 3 else ''}" for k, (kind, name) in enumerate(names)))
+    result = run("train", table, "--model", photos.parent / "some", "--size", "16", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "24 images of 2 classes, 8 without a label" in result.stdout
+    assert open_encoder(photos.parent / "some").radius == (1, 3, 6, 9)
+
+
 def test_epochs_are_steps_of_another_kind(vectors):
     arguments = ["--model", vectors / "model", "--batch-size", "20", "--width", "4", "--epochs", "2", "--json"]
     assert json.loads(run("train", vectors / "rows.npz", *arguments).stdout)["steps"] == 9

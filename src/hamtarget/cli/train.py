@@ -233,7 +233,7 @@ def train(
     from hamtarget.learn.networks.augmentation import CropFlipColor
     from hamtarget.learn.networks.choosing import chosen_backbone
     from hamtarget.learn.networks.frozen import picture_shape
-    from hamtarget.learn.similarity.as_similarity import as_similarity
+    from hamtarget.learn.similarity.labels import Labels
     from hamtarget.learn.training.checkpoint import TrainingProgress
 
     inputs: NDArray[Any] | ImageSet
@@ -253,10 +253,8 @@ def train(
     if classes and (labels is None or labels.ndim > 1):
         found = "no labels" if labels is None else "several labels for an input, or none for some"
         raise InputError(f"--classes is given, but {source} has {found}; expected one label for each input")
-    if isinstance(inputs, ImageSet):
-        similar = labels_of(inputs)
-    else:
-        similar = None if labels is None else as_similarity(labels, len(inputs))
+    similar = labels_of(labels, len(inputs))
+    n_without = int(similar.unlabelled.sum()) if isinstance(similar, Labels) else 0
     is_colour = isinstance(inputs, ImageSet) or inputs.ndim == 4
     near_vectors = similar is None and not isinstance(inputs, ImageSet) and inputs.ndim == 2
     if metric is not None and not near_vectors:
@@ -344,6 +342,8 @@ def train(
     aim = "for probing" if encoder.radius is None else f"radius {encoder.radius}"
     if encoder.neighbor_metric is not None:
         aim = f"for near vectors by {encoder.neighbor_metric}"
+    if n_without:
+        description += f", {n_without:,} without a label"
     typer.echo(f"Learned from {description} in {reached.steps:,} steps; loss {reached.loss:.3f}")
     typer.echo(f"Model: {model} ({encoder.n_bits} bits, {aim}{', with ONNX' if exported else ''})")
 

@@ -204,14 +204,14 @@ def test_missing_labels_are_what_decides_how_to_learn():
 
 def test_a_table_of_one_label_at_most_means_missing_labels():
     def found(table):
-        return labels_of(ImageSet([b""] * len(table), np.array(table)))
+        return labels_of(np.array(table), len(table))
 
     assert found([[0, 1], [0, 0], [1, 0], [0, 1]]).numbers.tolist() == [1, 2, 0, 1]
     # One label for each, and two labels for one, are no such tables.
     for table in ([[0, 1], [1, 0], [0, 1]], [[1, 1], [0, 0], [1, 0]]):
         assert isinstance(found(table), MultiLabels)
     assert isinstance(found([0, 1, 1]), Labels)
-    assert labels_of(ImageSet([b""])) is None
+    assert labels_of(None, 3) is None
 
 
 def test_pictures_of_a_list_may_have_no_label(tmp_path, monkeypatch):

@@ -71,9 +71,8 @@ def loss_word_for(similarity: Similarity | None) -> str:
     return "classes" if isinstance(similarity, Labels) and not bool(similarity.unlabelled.any()) else "auto"
 
 
-def labels_of(images: ImageSet) -> Similarity | None:
-    """Return which pictures have the same label; None if there are no labels."""
-    table = images.labels
+def labels_of(table: NDArray[Any] | None, n_items: int) -> Similarity | None:
+    """Return which pictures have the same label, from the labels of an `ImageSet`; None if there are none."""
     if table is None:
         return None
     if table.ndim == 2:
@@ -81,7 +80,7 @@ def labels_of(images: ImageSet) -> Similarity | None:
         if n_labels.max(initial=0) == 1 and n_labels.min() == 0:
             # One label each, and some without.
             return Labels(np.where(n_labels == 1, table.argmax(axis=1), -1), unlabelled=-1)
-    return as_similarity(table, len(images))
+    return as_similarity(table, n_items)
 
 
 def fit_pictures(
@@ -119,7 +118,7 @@ def fit_pictures(
     options = training or training_for(network, len(images))
     chosen_network = backbone().requires_grad_(False) if network == "auto" else network
     seen_once = is_frozen(chosen_network) and augment is None
-    relation = labels_of(images) if similar is None else as_similarity(similar, len(images))
+    relation = labels_of(images.labels, len(images)) if similar is None else as_similarity(similar, len(images))
     features: PictureFeatures | None = None
     if isinstance(chosen_network, nn.Module) and (seen_once or relation is None):
         features = picture_features(
