@@ -68,7 +68,8 @@ def train(
     ] = None,
     text_column: TextColumn = None,
     label_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of texts: column with the class of each.")
+        str | None,
+        typer.Option(metavar="NAME", help="Of texts: column with the class of each, empty where there is none."),
     ] = None,
     copies: Annotated[
         bool, typer.Option("--copies", help="Say how to find altered copies of images: that needs no training.")
