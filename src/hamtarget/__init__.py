@@ -22,12 +22,15 @@ from hamtarget._exports import lazy_exports
 if TYPE_CHECKING:
     from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
+    from hamtarget.query import Asked, Bounds, Query, Work
     from hamtarget.search import FlatIndex, Limits, MultiIndex, NeighborIndex
     from hamtarget.store import Store
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Asked",
+    "Bounds",
     "Encoder",
     "FlatIndex",
     "HammingTargetLoss",
@@ -37,11 +40,15 @@ __all__ = [
     "MultiIndex",
     "NeighborIndex",
     "OnnxEncoder",
+    "Query",
     "Store",
+    "Work",
     "open_encoder",
 ]
 
 _HOMES = {
+    "Asked": "hamtarget.query",
+    "Bounds": "hamtarget.query",
     "Encoder": "hamtarget.encoders",
     "FlatIndex": "hamtarget.search",
     "HammingTargetLoss": "hamtarget.learn",
@@ -51,7 +58,9 @@ _HOMES = {
     "MultiIndex": "hamtarget.search",
     "NeighborIndex": "hamtarget.search",
     "OnnxEncoder": "hamtarget.encoders",
+    "Query": "hamtarget.query",
     "Store": "hamtarget.store",
+    "Work": "hamtarget.query",
     "open_encoder": "hamtarget.encoders",
 }
 

@@ -32,6 +32,8 @@ GROUND = {
 MAY_IMPORT = {
     **{name: GROUND for name in GROUND},
     "_native": set(),
+    # Bounds that run are counted by the core.
+    "query": GROUND | {"_native"},
     "encoders": GROUND,
     # Opens what was learned, if torch is there and nothing else can.
     "encoders.opening": GROUND | {"learn"},
