@@ -196,27 +196,49 @@ class BytesOf {
     Py_buffer view_{};
 };
 
-// Return the hits of a search for one code within a radius. Return None if an argument is not exactly what it should be:
-// the caller then checks all of them, and says what is wrong. Checking takes longer than the search.
-nb::object search_code(const MultiIndex& index, nb::handle code, nb::handle radius, nb::type_object hits_type,
-                       nb::type_object hit_type) {
+// Return a number that Python gives: nothing if it is no plain int from 0 up.
+std::optional<std::size_t> plain_number(nb::handle number) {
+    if (!PyLong_CheckExact(number.ptr())) return std::nullopt;
+    const Py_ssize_t value = PyLong_AsSsize_t(number.ptr());
+    if (value == -1 && PyErr_Occurred()) PyErr_Clear();
+    if (value < 0) return std::nullopt;
+    return static_cast<std::size_t>(value);
+}
+
+// Return the hits of a search for one code: within a radius (the index's own for None) or the nearest, and with a limit
+// if there is one. Return None if an argument is not exactly what it should be, or if the name of a hit is
+// not known: the caller then looks at all of them more closely. Checking takes longer than the search.
+nb::object search_code(const MultiIndex& index, nb::handle code, nb::handle radius, nb::handle limit, bool is_nearest,
+                       nb::type_object hits_type, nb::type_object hit_type, const RowNames* names) {
     const std::size_t n_bytes = index.layout().n_bytes;
-    if (!PyLong_CheckExact(radius.ptr())) return nb::none();
-    const Py_ssize_t within_radius = PyLong_AsSsize_t(radius.ptr());
-    if (within_radius == -1 && PyErr_Occurred()) PyErr_Clear();
-    if (within_radius < 0 || static_cast<std::size_t>(within_radius) >= 8 * n_bytes) return nb::none();
+    Request request;
+    if (is_nearest) {
+        request.radius = static_cast<Distance>(8 * n_bytes);
+    } else if (!radius.is_none()) {
+        const auto within = plain_number(radius);
+        if (!within || *within >= 8 * n_bytes) return nb::none();
+        request.radius = static_cast<Distance>(*within);
+    } else if (index.layout().n_tables) {
+        request.radius = static_cast<Distance>(index.radius());
+    } else {
+        return nb::none();
+    }
+    if (!limit.is_none()) {
+        const auto most = plain_number(limit);
+        if (!most || *most == 0) return nb::none();
+        request.limit = *most;
+    }
     const BytesOf bytes(code);
     const std::uint8_t* query = bytes.codes(n_bytes);
     if (!query) return nb::none();
-    Request request;
     request.queries = {query, 1, n_bytes};
-    request.radius = static_cast<Distance>(within_radius);
     Hits found;
     {
         nb::gil_scoped_release release;
         found = hamtarget::search(index, request, 1);
     }
-    return tuples_of(found, false, hits_type, hit_type, nullptr);
+    nb::object hits = tuples_of(found, false, hits_type, hit_type, names);
+    return hits.is_valid() ? hits : nb::none();
 }
 
 void save(const MultiIndex& index, const std::string& path) {
@@ -303,6 +325,7 @@ NB_MODULE(_native, module) {
     nb::class_<Limits>(module, "Limits", "Bounds on the work of one request.")
         .def(nb::init<double, std::uint64_t, std::uint64_t, std::uint64_t>(), "seconds"_a, "rows"_a, "hits"_a,
              "bytes"_a)
+        .def_prop_ro("bounds_rows", &Limits::bounds_rows)
         .def("cancel", &Limits::cancel)
         .def("check", &Limits::check)
         .def(
@@ -374,8 +397,9 @@ NB_MODULE(_native, module) {
              "Return offsets, ids, distances, embedding distances, and three costs for each query.")
         .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
              "Return the hits of one query, as a tuple of tuples of the types given, or None, and its costs.")
-        .def("search_code", &search_code, "code"_a.none(), "radius"_a.none(), "hits_type"_a, "hit_type"_a,
-             "Return the hits of one code within a radius; None if an argument is not exactly what it should be.")
+        .def("search_code", &search_code, "code"_a.none(), "radius"_a.none(), "limit"_a.none(), "is_nearest"_a,
+             "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
+             "Return the hits of one code; None if an argument is not exactly what it should be, or a name not known.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a, "verify"_a = true,
                     "Open the index in a file. Without `verify`, checksums and row numbers are not checked.")

@@ -25,6 +25,8 @@ struct LimitReached : std::runtime_error {
 class Limits {
   public:
     static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max() / 2;
+    // So much is as good as unbounded: nothing that is counted comes near.
+    static constexpr std::uint64_t kLeastUnbounded = std::uint64_t{1} << 62;
 
     // Infinity stands for no deadline.
     Limits(double seconds, std::uint64_t rows, std::uint64_t hits, std::uint64_t bytes)
@@ -62,6 +64,11 @@ class Limits {
         if (seconds_ < kForever && seconds_left() <= 0)
             throw LimitReached("seconds", "the work was not done after " + in_words(seconds_) +
                                               " seconds; ask for less, or allow more seconds");
+    }
+
+    // Tell whether the rows that are read are bounded, so that they must be counted.
+    bool bounds_rows() const {
+        return rows_.most < kLeastUnbounded || (all_but_hits_ && all_but_hits_->bounds_rows());
     }
 
     // Count what was, or is about to be, read or found. Throw LimitReached if it is more than allowed.

@@ -103,8 +103,8 @@ class Growth:
         before = resident_bytes()
         at_once = self.n_adds * 4 // 5
         times = [_timed(partial(self.index.add, ids[i], codes[i])) for i in range(at_once)]
-        parts, during = self.index._core.n_parts, [self._microseconds(number) for number in range(_REPEATS)]
-        self.index._core.settle()
+        parts, during = self.index.core.n_parts, [self._microseconds(number) for number in range(_REPEATS)]
+        self.index.core.settle()
         settled = [self._microseconds(number) for number in range(_REPEATS)]
         beside = self._searches_beside(lambda i: self.index.add(ids[i], codes[i]), range(at_once, self.n_adds))
         peak = peak_bytes() - before

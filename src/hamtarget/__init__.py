@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hamtarget.encoders import Encoder, OnnxEncoder, open_encoder
     from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel
     from hamtarget.query import Asked, Bounds, Query, Work
-    from hamtarget.search import FlatIndex, Limits, MultiIndex, NeighborIndex
+    from hamtarget.search import FlatIndex, MultiIndex, NeighborIndex
     from hamtarget.store import Store
 
 __version__ = "0.1.0"
@@ -36,7 +36,6 @@ __all__ = [
     "HammingTargetLoss",
     "HashEncoder",
     "HashModel",
-    "Limits",
     "MultiIndex",
     "NeighborIndex",
     "OnnxEncoder",
@@ -54,7 +53,6 @@ _HOMES = {
     "HammingTargetLoss": "hamtarget.learn",
     "HashEncoder": "hamtarget.learn",
     "HashModel": "hamtarget.learn",
-    "Limits": "hamtarget.search",
     "MultiIndex": "hamtarget.search",
     "NeighborIndex": "hamtarget.search",
     "OnnxEncoder": "hamtarget.encoders",

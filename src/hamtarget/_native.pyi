@@ -1,7 +1,7 @@
 """The native core. Private: hamtarget.search checks arguments, this module does not."""
 
 import enum
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class Limits:
     def give_back_rows(self) -> None:
         """Forget the rows taken by a search that is done again."""
 
+    @property
+    def bounds_rows(self) -> bool: ...
     @property
     def seconds_left(self) -> float: ...
     @property
@@ -124,22 +126,29 @@ class MultiIndex:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint16], NDArray[np.float32], NDArray[np.int64]]:
         """Return offsets, ids, distances, embedding distances, and three costs for each query."""
 
-    @overload
     def search_one(
-        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: None = None
-    ) -> tuple[_HitsT, int, int, int]:
-        """Return the hits of one query, as a tuple of tuples of the types given, and its costs."""
-
-    @overload
-    def search_one(
-        self, search: Search, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]], names: RowNames
+        self,
+        search: Search,
+        hits_type: type[_HitsT],
+        hit_type: type[tuple[object, ...]],
+        names: RowNames | None = None,
     ) -> tuple[_HitsT | None, int, int, int]:
-        """Return the same with names in place of row numbers; None if the name of one of the hits is not known."""
+        """Return the hits of one query, as a tuple of tuples of the types given, and its costs.
+
+        With names in place of row numbers; None if the name of one of the hits is not known.
+        """
 
     def search_code(
-        self, code: object, radius: object, hits_type: type[_HitsT], hit_type: type[tuple[object, ...]]
+        self,
+        code: object,
+        radius: object,
+        limit: object,
+        is_nearest: bool,
+        hits_type: type[_HitsT],
+        hit_type: type[tuple[object, ...]],
+        names: RowNames | None = None,
     ) -> _HitsT | None:
-        """Return the hits of one code within a radius; None if an argument is not exactly what it should be."""
+        """Return the hits of one code; None if an argument is not exactly what it should be, or a name not known."""
 
     def save(self, path: str) -> None: ...
     @staticmethod

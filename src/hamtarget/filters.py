@@ -1,22 +1,76 @@
-"""Filters on payloads: top-level fields that equal a value, or lie in a range."""
+"""Filters on payloads: conditions that the values of top-level fields must meet.
+
+A kind of condition is one class here: what passes, and how JSON writes it. Databases evaluate every kind by `passes`,
+and those that they know by conditions of their own, which is faster (`store.sqlite.tables.filters`,
+`store.postgres.filters`).
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
 
-__all__ = ["Filter", "Range"]
+__all__ = ["Condition", "Filter", "Range"]
 
 Scalar = str | int | float | bool | None
 """A value that a field of a payload can equal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Condition(ABC):
+    """What the value of a field must be. A new kind is a frozen dataclass; its fields are how JSON writes it."""
+
+    kinds: ClassVar[list[type[Condition]]] = []
+
+    def __init_subclass__(cls) -> None:
+        """Remember the kind, so that JSON can name it."""
+        # A dataclass with slots is made twice; the second class is the one that counts.
+        Condition.kinds[:] = [kind for kind in Condition.kinds if kind.__qualname__ != cls.__qualname__] + [cls]
+
+    @abstractmethod
+    def passes(self, value: Any) -> bool:
+        """Return True if a value of a payload, as `json.loads` reads it, meets the condition."""
+
+    def as_json(self) -> Any:
+        """Return the condition as JSON writes it: its fields, without those that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Equal(Condition):
+    """One value: 1 equals 1.0, and neither equals True."""
+
+    value: Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal) and self.passes(other.value)
+
+    def __hash__(self) -> int:
+        return hash((isinstance(self.value, bool), self.value))
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, float) and not math.isfinite(self.value):
+            raise NotFiniteError(f"a value is {self.value}, which JSON cannot say; for bounds there is Range")
+        if not isinstance(self.value, str | int | float | bool | None):
+            raise DtypeError(f"a value is {self.value!r}; expected a string, number, bool, None or Range")
+
+    def passes(self, value: Any) -> bool:
+        """Return True if a value is this one."""
+        return bool(value == self.value) and isinstance(value, bool) == isinstance(self.value, bool)
+
+    def as_json(self) -> Any:
+        """Return the value itself."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Condition):
     """Values from `min` to `max`, both included: numbers, or strings in the order of their code points.
 
     Example:
@@ -43,18 +97,97 @@ class Range:
         if None not in (self.min, self.max) and isinstance(self.min, str) != isinstance(self.max, str):
             raise DtypeError(f"a Range goes from {self.min!r} to {self.max!r}; expected two numbers or two strings")
 
+    @property
+    def is_of_texts(self) -> bool:
+        """True if the bounds are strings."""
+        return isinstance(self.max if self.min is None else self.min, str)
 
-Filter = Mapping[str, Scalar | Range]
-"""The value, or the range of values, that each named top-level field of a payload must have."""
+    def passes(self, value: Any) -> bool:
+        """Return True if a value is of the bounds' kind, and lies between them."""
+        if isinstance(value, bool) or not isinstance(value, str if self.is_of_texts else int | float):
+            return False
+        low: Any = self.min
+        high: Any = self.max
+        return (low is None or value >= low) and (high is None or value <= high)
 
 
-def check_field(field: object) -> None:
-    """Check that a payload's field of this name can be looked up.
+FilterLike = Mapping[str, Scalar | Condition]
+"""What callers give: the value, or the condition, of each named top-level field of a payload."""
 
-    Raises:
-        InputError: it cannot.
-        DtypeError: it is not a string.
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The conditions of named fields, all of which a payload must meet: frozen, checked and hashable.
+
+    Example:
+        >>> wanted = Filter.of({"kind": "photo", "year": Range(min=2020)})
+        >>> wanted.passes({"kind": "photo", "year": 2024}), wanted.passes({"kind": "photo"})
+        (True, False)
+
+    Attributes:
+        conditions: of the fields, by name.
     """
+
+    conditions: tuple[tuple[str, Condition], ...]
+
+    @classmethod
+    def of(cls, filter: Filter | FilterLike | None) -> Filter | None:
+        """Return the filter that a caller gives; None where everything passes.
+
+        Raises:
+            DtypeError: it is not a mapping of strings, or a value is not a scalar or a condition.
+            InputError: a field's name cannot be looked up.
+            NotFiniteError: a value is NaN or infinite, which JSON cannot say.
+        """
+        if filter is None or isinstance(filter, Filter):
+            return filter or None
+        if not isinstance(filter, Mapping):
+            raise DtypeError(
+                f"filter is {filter!r}; expected a dict with the value, or the Range of values, of each field"
+            )
+        found = []
+        for field, wanted in filter.items():
+            _check_field(field)
+            try:
+                found.append((field, wanted if isinstance(wanted, Condition) else Equal(wanted)))
+            except InputError as error:
+                raise type(error)(f"filter of the field {field}: {error}") from error
+        return cls(tuple(found)) or None
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Filter | None:
+        """Return the filter that `as_json` wrote.
+
+        Raises:
+            InputError: it is no filter.
+        """
+        return cls.of({field: _condition_of(field, value) for field, value in written.items()})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the filter as JSON writes it: a value, or an object of the condition's fields, for each field."""
+        return {field: condition.as_json() for field, condition in self.conditions}
+
+    def passes(self, payload: Mapping[str, Any] | None) -> bool:
+        """Return True if a payload has all of the fields, and each meets its condition."""
+        held = payload or {}
+        return all(field in held and condition.passes(held[field]) for field, condition in self.conditions)
+
+    def __bool__(self) -> bool:
+        """Return True if there is a condition."""
+        return bool(self.conditions)
+
+
+def _condition_of(field: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    for kind in Condition.kinds:
+        if kind is not Equal and value and set(value) <= {each.name for each in fields(kind)}:
+            return kind(**value)
+    known = " or ".join("{" + ", ".join(each.name for each in fields(kind)) + "}" for kind in Condition.kinds[1:])
+    raise InputError(f"filter of the field {field} is {dict(value)!r}; expected a value, or an object of {known}")
+
+
+def _check_field(field: object) -> None:
     if not isinstance(field, str):
         raise DtypeError(f"filter has the field {field!r}, {type(field).__name__}; expected a string")
     if json.dumps(field, ensure_ascii=False) != f'"{field}"':
@@ -62,19 +195,6 @@ def check_field(field: object) -> None:
             f"filter has the field {field!r}; fields with quotes, backslashes or control characters in their name "
             "cannot be looked up: rename the field"
         )
-
-
-def check_scalar(field: str, value: object) -> None:
-    """Check that a field can equal this value.
-
-    Raises:
-        NotFiniteError: it is NaN or infinite, which JSON cannot say.
-        DtypeError: it is not a scalar.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        raise NotFiniteError(f"filter wants {field} to be {value}, which JSON cannot say; for bounds there is Range")
-    if not isinstance(value, str | int | float | bool | None):
-        raise DtypeError(f"filter wants {field} to be {value!r}; expected a string, number, bool, None or Range")
 
 
 def __dir__() -> list[str]:

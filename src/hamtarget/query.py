@@ -58,6 +58,13 @@ class Asked:
         if self.codes is None and self.logits is None:
             raise InputError("neither codes nor logits are given; expected one of them, or both")
 
+    def row(self, number: int) -> Asked:
+        """Return what one query of a batch is asked with."""
+        codes, logits, embeddings = (
+            None if rows is None else np.asarray(rows)[number] for rows in (self.codes, self.logits, self.embeddings)
+        )
+        return Asked(codes, None, logits, embeddings)
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -148,14 +155,14 @@ class RunningBounds:
         core: what the native core counts with.
     """
 
-    __slots__ = ("bounds", "core")
+    __slots__ = ("__weakref__", "bounds", "core")
 
-    def __init__(self, bounds: Bounds) -> None:
-        """Use `Bounds.start`."""
+    def __init__(self, bounds: Bounds, kind: type[_native.Limits] | None = None) -> None:
+        """Use `Bounds.start`; `kind` is a class that counts more than the core does."""
         from hamtarget import _native
 
         self.bounds = bounds
-        self.core: _native.Limits = _native.Limits(
+        self.core = (kind or _native.Limits)(
             math.inf if bounds.seconds is None else float(bounds.seconds),
             *(_HUGE if most is None else min(int(most), _HUGE) for most in (bounds.rows, bounds.hits, bounds.bytes)),
         )
@@ -224,12 +231,8 @@ class Work:
     def __post_init__(self) -> None:
         if not isinstance(self.bounds, Bounds | RunningBounds | None):
             raise DtypeError(f"bounds are {self.bounds!r}; expected Bounds(seconds=..., rows=..., hits=..., bytes=...)")
-        threads = self.threads
-        if threads is not None:
-            if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-                raise DtypeError(f"threads is {threads!r}; expected an integer")
-            if threads < 1:
-                raise InputError(f"threads is {threads}; expected at least 1")
+        if self.threads is not None:
+            check_count(self.threads, name="threads")
         if self.progress is not None and not callable(self.progress):
             raise DtypeError(f"progress is {self.progress!r}; expected a function of (done, total)")
 
@@ -263,6 +266,20 @@ def check_work(work: object) -> Work:
     if not isinstance(work, Work):
         raise DtypeError(f"work is {work!r}; expected Work(bounds=..., threads=..., progress=..., costs=...)")
     return work
+
+
+def check_count(count: int, *, name: str) -> int:
+    """Return `count` if it is a whole number of at least 1.
+
+    Raises:
+        DtypeError: it is not an integer.
+        InputError: it is less.
+    """
+    if not isinstance(count, int | np.integer) or isinstance(count, bool):
+        raise DtypeError(f"{name} is {count!r}; expected an integer")
+    if count < 1:
+        raise InputError(f"{name} is {count}; expected at least 1")
+    return int(count)
 
 
 def _check_seconds(seconds: float) -> None:

@@ -62,7 +62,7 @@ def make(rng: np.random.Generator, folder: Path) -> Case:
         index.save(folder / "index")
         index = type(index).open(folder / "index", verify=bool(rng.random() < 0.5))
     # A merge between two searches would change what they cost.
-    index._core.settle()
+    index.core.settle()
     order = np.argsort(ids[~gone])
     n_queries = int(rng.choice([1, 2, 40, 90]))
     logits = rng.standard_normal((n_queries, 8 * n_bytes)).astype(np.float32)

@@ -43,7 +43,7 @@ class Case(NamedTuple):
     @property
     def n_tables(self) -> int:
         """Tables of the segment; an index may have chosen their number by the rows."""
-        ((_, count, *_),) = self.index._core.parts
+        ((_, count, *_),) = self.index.core.parts
         return count
 
     @property
@@ -54,13 +54,13 @@ class Case(NamedTuple):
     @property
     def has_excerpts(self) -> bool:
         """Whether all tables but the first hold excerpts of codes."""
-        ((_, _, excerpt_bytes, _),) = self.index._core.parts
+        ((_, _, excerpt_bytes, _),) = self.index.core.parts
         return excerpt_bytes > 0
 
     @property
     def codes(self) -> list[list[int]]:
         """Rows of each code, in the order of their first rows; each row has its own code unless many are equal."""
-        ((n_rows, _, _, n_codes),) = self.index._core.parts
+        ((n_rows, _, _, n_codes),) = self.index.core.parts
         if n_codes == n_rows:
             return [[row] for row in range(n_rows)]
         rows: dict[bytes, list[int]] = {}
@@ -183,7 +183,7 @@ def test_a_budget_reads_the_cheapest_buckets(case: Case, data: st.DataObject) ->
 def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     comparisons = data.draw(st.integers(1, 50) | st.integers(1, 3000))
-    filter = case.index._core.ids()[:: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
+    filter = case.index.core.ids()[:: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
     found = case.index.probe_batch(
         case.logits,
         budget,

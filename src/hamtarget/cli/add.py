@@ -20,6 +20,7 @@ from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import CorruptFileError, InputError, ShapeError
+from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
@@ -160,7 +161,7 @@ def add(
         total, shown = len(opened), str(opened.path)
         if opened.needs_tuning:
             with progress_on_stderr("Tuning the search") as tell:
-                opened.tune(progress=tell)
+                opened.tune(work=Work(progress=tell))
     if as_json:
         write_json({"store": shown, **vars(counts), "items": total})
     else:

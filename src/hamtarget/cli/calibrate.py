@@ -281,7 +281,8 @@ def _counted(advice: RadiusAdvice, codes: Codes, threads: int) -> tuple[RadiusAd
     """Return the advice with pairs counted up to some radius, by a join if only a sample was compared."""
     import numpy as np
 
-    from hamtarget.search import Limits, MultiIndex, pairs_within
+    from hamtarget.query import Bounds, Work
+    from hamtarget.search import MultiIndex, pairs_within
     from hamtarget.search.table_costs import choose_substrings
 
     if advice.compared == advice.n_codes:
@@ -294,8 +295,8 @@ def _counted(advice: RadiusAdvice, codes: Codes, threads: int) -> tuple[RadiusAd
     index.add(np.arange(len(codes)), codes)
     try:
         with progress_on_stderr("Counting pairs") as tell:
-            limits = Limits(seconds=_COUNTING_SECONDS)
-            for pairs in pairs_within(index, radius, threads=threads, progress=tell, limits=limits):
+            work = Work(Bounds(seconds=_COUNTING_SECONDS), threads, tell)
+            for pairs in pairs_within(index, radius, work=work):
                 counts += np.bincount(pairs.distances, minlength=advice.n_bits + 1)
     except LimitError:
         # More rows lie close together than the plan expected.

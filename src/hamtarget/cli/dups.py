@@ -17,6 +17,7 @@ from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_st
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import InputError
+from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.copies.results import FoundCopies
@@ -153,8 +154,8 @@ def _of_texts(
             id_column=id_column,
             encoder=encoder or DEFAULT_TEXT_ENCODER,
             radius=radius,
-            threads=threads,
-            progress=tell,
+            work=Work(threads=threads),
+            stages=tell,
         )
     note(f"hamtarget: copies are within {found.radius} bits of the longest text ({found.encoder}){_choice(radius)}")
     note(f"hamtarget: {found.reason}")
@@ -196,7 +197,7 @@ def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_
         note(f"hamtarget: {counted(found, 'group')}")
         return
     with open_store(place) as opened, progress_on_stderr("Comparing") as tell:
-        for a, b, distance in opened.near_duplicates(radius, threads=threads, progress=tell):
+        for a, b, distance in opened.near_duplicates(radius, work=Work(threads=threads, progress=tell)):
             found += 1
             if as_json:
                 write_json({"a": a, "b": b, "distance": distance})
@@ -228,8 +229,8 @@ def _of_pictures(
                 encoder=encoder or DEFAULT_ENCODER,
                 radius=radius,
                 workers=workers,
-                threads=threads,
-                progress=tell,
+                work=Work(threads=threads),
+                stages=tell,
             )
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("interrupted; the same command goes on") from interrupt
@@ -289,8 +290,8 @@ def _write_text(found: FoundCopies) -> None:
 
 
 def _write_sum(found: FoundCopies, out: Path | None) -> None:
+    from hamtarget.answer import bytes_in_words
     from hamtarget.copies.results import counted
-    from hamtarget.search.results import bytes_in_words
 
     for reason in list(found.broken.values())[:_NAMED]:
         note(f"hamtarget: left out {printable(reason)}")

@@ -15,6 +15,7 @@ from hamtarget.cli.terminal.arguments import AsJson, StorePlace, Threads
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import InputError, LockedError, PrivilegeError, ReadOnlyError
+from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.store.groups.results import Group, Groups
@@ -90,8 +91,7 @@ def listed_groups(
                     limit=at_once,
                     after=after,
                     members=members,
-                    threads=threads,
-                    progress=tell,
+                    work=Work(threads=threads, progress=tell),
                 )
 
         try:

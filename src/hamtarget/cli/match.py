@@ -12,6 +12,7 @@ from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, Key, StorePlace, Threads
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
+from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.records import Record
@@ -74,7 +75,7 @@ def match(
             at_least=at_least,
             limit=limit,
             filter=parse_filter(filter or []),
-            threads=threads,
+            work=Work(threads=threads),
         )
         payloads = opened.payloads([match.id for match in found])
     if as_json:

@@ -18,11 +18,12 @@ from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
+from hamtarget.query import Asked, Bounds, Query, Work
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.record_codes import EncodedRecords
     from hamtarget.filters import Filter
-    from hamtarget.search import BatchHits, Hit
+    from hamtarget.search import Answer, Hit
     from hamtarget.store import Store
 
 # Hits of a query where no number is asked for.
@@ -164,7 +165,7 @@ class _Wanted:
     limit: int | None
     rerank: int | None
     comparisons: int | None
-    filter: Filter
+    filter: Filter | None
     threads: int
     nearest_vectors: bool = False
 
@@ -209,7 +210,7 @@ def _prepare(store: Store) -> None:
         note("hamtarget: the store is not tuned: all vectors are compared; `hamtarget add` tunes it, or Store.tune()")
         return
     with progress_on_stderr("Tuning the search") as tell:
-        store.tune(progress=tell)
+        store.tune(work=Work(progress=tell))
 
 
 def _found(
@@ -229,45 +230,28 @@ def _found(
         yield record.id, [_as_dict(hit, payload) for hit, payload in zip(hits, payloads, strict=True)]
 
 
-def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> BatchHits:
-    from hamtarget.search.limits import Limits
-
+def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> Answer:
+    work = Work(threads=wanted.threads)
     if wanted.budget is not None:
-        return _probe(store, encoded, wanted, wanted.budget)
-    embedding = None if wanted.rerank is None else _embeddings(store, encoded)
+        return store.answer(*_probe(store, encoded, wanted, wanted.budget), work)
     if wanted.nearest_vectors and wanted.k is not None and _are_vectors(encoded, wanted):
         vectors = _embeddings(store, encoded)
-        return store.nearest_batch(
-            k=wanted.k,
-            logits=_logits(store, encoded, vectors),
-            embedding=vectors,
-            recall=wanted.recall,
-            filter=wanted.filter,
-            threads=wanted.threads,
-            # Under limits, nothing is tuned.
-            limits=Limits(),
-        )
+        asked = Asked(logits=_logits(store, encoded, vectors), embeddings=vectors)
+        # Within bounds, nothing is tuned.
+        work = Work(Bounds().start(), wanted.threads)
+        return store.nearest_batch(asked, wanted.k, recall=wanted.recall, filter=wanted.filter, work=work)
+    asked = Asked(encoded.codes, embeddings=None if wanted.rerank is None else _embeddings(store, encoded))
     if wanted.k is not None:
-        return store.nearest_batch(
-            codes=encoded.codes,
-            k=wanted.k,
-            filter=wanted.filter,
-            rerank=wanted.rerank,
-            embedding=embedding,
-            threads=wanted.threads,
-        )
+        return store.nearest_batch(asked, wanted.k, filter=wanted.filter, rerank=wanted.rerank, work=work)
     return store.search_batch(
-        codes=encoded.codes,
-        radius=wanted.radius,
-        limit=wanted.limit,
-        filter=wanted.filter,
-        rerank=wanted.rerank,
-        embedding=embedding,
-        threads=wanted.threads,
+        asked, wanted.radius, limit=wanted.limit, filter=wanted.filter, rerank=wanted.rerank, work=work
     )
 
 
-def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) -> BatchHits:
+def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) -> tuple[Asked, Query]:
+    """Return what is asked, and what is wanted, where a budget of rows is read."""
+    from hamtarget.store.defaults.probe_defaults import default_radius
+
     limit, rerank = wanted.limit, wanted.rerank
     if limit is None and rerank is None:
         # A code has no embedding to rank by, unless it is an item's.
@@ -275,16 +259,14 @@ def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) 
             record.code is None or record.embedding is not None for record in encoded.records
         )
         limit, rerank = (None, _HITS) if can_rank else (_HITS, None)
-    return store.probe_batch(
-        logits=encoded.probing_logits(),
+    embeddings = None if rerank is None or store.embeddings is None else _embeddings(store, encoded)
+    return Asked(logits=encoded.probing_logits(), embeddings=embeddings), Query(
+        default_radius(store) if wanted.radius is None else wanted.radius,
+        limit,
         budget=budget,
-        radius=wanted.radius,
-        limit=limit,
+        comparisons=wanted.comparisons,
         filter=wanted.filter,
         rerank=rerank,
-        embedding=None if rerank is None or store.embeddings is None else _embeddings(store, encoded),
-        comparisons=wanted.comparisons,
-        threads=wanted.threads,
     )
 
 

@@ -23,7 +23,7 @@ from hamtarget.client.results import (
     ServedMember,
 )
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
-from hamtarget.filters import Range
+from hamtarget.filters import Filter as PayloadFilter
 from hamtarget.items import CodePair, Id, Item
 
 Filter = Mapping[str, Any]
@@ -174,12 +174,8 @@ def match_query(inputs: Iterable[Query] | None, codes: Iterable[Code] | None, id
 
 def ranking(filter: Filter | None, rerank: int | None) -> dict[str, Any]:
     """Return the fields that every search has."""
-    if filter is not None:
-        filter = {
-            field: _without_none({"min": wanted.min, "max": wanted.max}) if isinstance(wanted, Range) else wanted
-            for field, wanted in filter.items()
-        }
-    return {"filter": filter, "rerank": rerank}
+    checked = PayloadFilter.of(filter)
+    return {"filter": None if checked is None else checked.as_json(), "rerank": rerank}
 
 
 def _item(item: Item) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hamtarget.copies.results import Copy, FoundCopies, counted
-from hamtarget.progress import Stages
+from hamtarget.progress import Progress, Stages
+from hamtarget.query import PLAIN_WORK, Work
 
 if TYPE_CHECKING:
     from hamtarget.codes import Codes
@@ -41,9 +43,9 @@ def find_copies(
     encoder: str | Path | Encoder = DEFAULT_ENCODER,
     radius: int | None = None,
     workers: int | None = 0,
-    threads: int = 1,
+    work: Work = PLAIN_WORK,
     cache_folder: Path | None = None,
-    progress: Stages | None = None,
+    stages: Stages | None = None,
 ) -> FoundCopies:
     """Find groups of copies among pictures: the same picture in other sizes, formats, crops or colours.
 
@@ -59,9 +61,9 @@ def find_copies(
             codes, within bounds where pictures are few.
         workers: processes that read pictures; 0: this one; None: one for each core, where there are enough pictures.
             With workers, a script needs `if __name__ == "__main__"`.
-        threads: threads that search.
+        work: threads that compare codes.
         cache_folder: folder of the content cache; by default that of HAMTARGET_CACHE, or ~/.cache/hamtarget.
-        progress: called with what is being done, how much of it is done, and of how much; None where that is not known.
+        stages: called with what is being done, how much of it is done, and of how much; None where that is not known.
 
     Raises:
         FileError: the source or the encoder is not there, or names no picture.
@@ -88,18 +90,18 @@ def find_copies(
     unread: dict[str, str] = {}
     paths = picture_paths(
         pictures,
-        on_found=None if progress is None else lambda found: progress("Listing", found, None),
+        on_found=None if stages is None else lambda found: stages("Listing", found, None),
         on_unread=lambda path, reason: unread.update({path: f"{path}: the folder cannot be listed: {reason}"}),
     )
     opened, name = opened_encoder(encoder)
     if radius is not None:
         check_radius(radius, opened.n_bits)
     read = encode_files(
-        paths, opened, workers=workers, cache_folder=cache_folder, progress=_stage(progress, "Reading pictures")
+        paths, opened, workers=workers, cache_folder=cache_folder, progress=_stage(stages, "Reading pictures")
     )
     within, reason = picture_radius(read.codes, opened, radius, files=read.digests)
     ranks = _ranks(read)
-    groups = group_around_best(read.codes, ranks, within, threads=threads, progress=_stage(progress, "Comparing"))
+    groups = group_around_best(read.codes, ranks, within, replace(work, progress=_stage(stages, "Comparing")))
     return FoundCopies(
         groups=tuple(_copies(group.rows, group.distances, paths, read) for group in groups),
         n_pictures=len(read.rows),
@@ -235,5 +237,5 @@ def _copies(rows: Rows, distances: np.ndarray, paths: list[str], read: PictureCo
     )
 
 
-def _stage(progress: Stages | None, what: str) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, total: progress(what, done, total)
+def _stage(stages: Stages | None, what: str) -> Progress | None:
+    return None if stages is None else lambda done, total: stages(what, done, total)

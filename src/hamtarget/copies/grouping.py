@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
-from hamtarget.progress import Progress
+from hamtarget.query import PLAIN_WORK, Work
 from hamtarget.search.distinct import distinct_codes
 from hamtarget.search.multi import MultiIndex
 
@@ -28,9 +28,7 @@ class RowGroup(NamedTuple):
     distances: NDArray[np.uint16]
 
 
-def group_around_best(
-    codes: Codes, ranks: Rows, radius: int, *, threads: int = 1, progress: Progress | None = None
-) -> list[RowGroup]:
+def group_around_best(codes: Codes, ranks: Rows, radius: int, work: Work = PLAIN_WORK) -> list[RowGroup]:
     """Return groups of two or more rows, largest first; of those of one size, the closest first.
 
     Rows are looked at from the best to the worst. One that is in no group yet becomes the best of a new group, and
@@ -44,15 +42,14 @@ def group_around_best(
         codes: packed codes, (rows, bytes).
         ranks: (rows,) rank of each row, 0 for the best; no rank twice.
         radius: a row at exactly this distance of the best belongs to the group.
-        threads: that search.
-        progress: called with codes looked at, and all codes.
+        work: threads that search, and progress in codes.
     """
     if not len(codes):
         return []
     first, place = distinct_codes(codes)
     best_rank = np.full(len(first), len(codes))
     np.minimum.at(best_rank, place, ranks)
-    best, distances = _nearest_best(codes[first], np.argsort(best_rank), radius, threads, progress)
+    best, distances = _nearest_best(codes[first], np.argsort(best_rank), radius, work)
     # By group, in it by distance, and among rows of one distance by rank.
     of_row = best[place]
     order = np.lexsort((ranks, distances[place], of_row))
@@ -61,9 +58,7 @@ def group_around_best(
     return sorted(groups, key=lambda group: (-len(group.rows), int(group.distances[-1]), int(ranks[group.rows[0]])))
 
 
-def _nearest_best(
-    codes: Codes, order: Rows, radius: int, threads: int, progress: Progress | None
-) -> tuple[Rows, NDArray[np.uint16]]:
+def _nearest_best(codes: Codes, order: Rows, radius: int, work: Work) -> tuple[Rows, NDArray[np.uint16]]:
     """Return, for each code, which code is the best of its group, and its distance to that."""
     n_bits = 8 * codes.shape[1]
     index = MultiIndex(n_bits, radius)
@@ -75,7 +70,7 @@ def _nearest_best(
         block = order[start : start + size]
         start += len(block)
         block = block[best[block] < 0]
-        hits = index.search_batch(codes[block], radius, threads=threads)
+        hits = index.search_batch(codes[block], radius, work=Work(threads=work.threads))
         # Most codes have no other near them, and are their own best at once.
         counts = np.diff(hits.offsets)
         alone = block[counts == 1]
@@ -90,6 +85,6 @@ def _nearest_best(
             taken = far < distances[near]
             best[near[taken]], distances[near[taken]] = own, far[taken]
         size = max(1, min(_MOST_QUERIES, 2 * size, size * _MOST_HITS // max(1, len(hits.rows))))
-        if progress is not None:
-            progress(start, len(order))
+        if work.progress is not None:
+            work.progress(start, len(order))
     return best, distances

@@ -7,6 +7,7 @@ are shown. So files of any size can be searched.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from hamtarget.datasets.texts.text_files import STDIN, TextRow, read_texts
 from hamtarget.encoders.texts.simhash import SimHash64
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Stages
+from hamtarget.query import PLAIN_WORK, Work
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
@@ -41,8 +43,8 @@ def find_text_copies(
     id_column: str | None = None,
     encoder: str | Path | Encoder = DEFAULT_TEXT_ENCODER,
     radius: int | None = None,
-    threads: int = 1,
-    progress: Stages | None = None,
+    work: Work = PLAIN_WORK,
+    stages: Stages | None = None,
 ) -> FoundTextCopies:
     """Find groups of near copies among texts: the same text with other case, punctuation, or some other words.
 
@@ -54,8 +56,8 @@ def find_text_copies(
         id_column: column with the ids; by default `id`, or the number of the line.
         encoder: simhash64, the folder of a sentence model, or an encoder of texts.
         radius: bits in which a copy may differ from the best text; by default what `advise_radius` recommends.
-        threads: threads that search.
-        progress: called with what is being done, how much of it is done, and of how much.
+        work: threads that compare codes.
+        stages: called with what is being done, how much of it is done, and of how much.
 
     Raises:
         FileError: the source is not there, is the standard input, or has no text.
@@ -76,8 +78,8 @@ def find_text_copies(
     read = _Reading(source, opened)
     for row in read_texts(source, text_column=text_column, id_column=id_column, on_broken=read.leave_out):
         read.add(row)
-        if progress is not None and len(read.lines) % _TEXTS_AT_ONCE == 0:
-            progress("Reading texts", min(read.n_bytes, size), size)
+        if stages is not None and len(read.lines) % _TEXTS_AT_ONCE == 0:
+            stages("Reading texts", min(read.n_bytes, size), size)
     read.end()
     if not read.lines:
         raise FileError(f"{source} has no text that can be read" + (f": {read.broken[0]}" if read.broken else ""))
@@ -91,8 +93,7 @@ def find_text_copies(
         codes,
         ranks,
         within,
-        threads=threads,
-        progress=None if progress is None else lambda done, total: progress("Comparing", done, total),
+        replace(work, progress=None if stages is None else lambda done, total: stages("Comparing", done, total)),
     )
     shown = _shown(source, text_column, id_column, {read.lines[row] for group in groups for row in group.rows.tolist()})
     return FoundTextCopies(

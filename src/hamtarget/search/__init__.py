@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 from hamtarget._exports import lazy_exports
 
 if TYPE_CHECKING:
+    from hamtarget.answer import Answer, Hit, Hits
     from hamtarget.search.embeddings import Embeddings, unit_int8
     from hamtarget.search.flat import FlatIndex
-    from hamtarget.search.limits import Limits
     from hamtarget.search.multi import MultiIndex
     from hamtarget.search.neighbor_index import NeighborIndex
     from hamtarget.search.pairs import pairs_within
-    from hamtarget.search.results import BatchHits, Hit
 
 __all__ = [
-    "BatchHits",
+    "Answer",
     "Embeddings",
     "FlatIndex",
     "Hit",
-    "Limits",
+    "Hits",
     "MultiIndex",
     "NeighborIndex",
     "pairs_within",
@@ -31,11 +30,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchHits": "hamtarget.search.results",
+    "Answer": "hamtarget.answer",
     "Embeddings": "hamtarget.search.embeddings",
     "FlatIndex": "hamtarget.search.flat",
-    "Hit": "hamtarget.search.results",
-    "Limits": "hamtarget.search.limits",
+    "Hit": "hamtarget.answer",
+    "Hits": "hamtarget.answer",
     "MultiIndex": "hamtarget.search.multi",
     "NeighborIndex": "hamtarget.search.neighbor_index",
     "pairs_within": "hamtarget.search.pairs",

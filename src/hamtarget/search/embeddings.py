@@ -28,10 +28,10 @@ class Embeddings:
 
     Example:
         >>> import numpy as np
-        >>> from hamtarget.search import MultiIndex
+        >>> from hamtarget import Asked, MultiIndex
         >>> index = MultiIndex(64, radius=2, embeddings=Embeddings(3, "float16", "cosine"))
         >>> index.add([1, 2], np.zeros((2, 8), dtype=np.uint8), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-        >>> index.search(np.zeros(8, dtype=np.uint8), rerank=1, embedding=[0.0, 2.0, 0.0])
+        >>> index.search(Asked(np.zeros(8, dtype=np.uint8), embeddings=[0.0, 2.0, 0.0]), rerank=1)
         Hits(1 hit: Hit(id=2, distance=0, embedding_distance=0))
 
     Attributes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from numpy.typing import ArrayLike
+
+from hamtarget.answer import Answer, Hits
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Hits
 
 if TYPE_CHECKING:
     from hamtarget.search.core import _native
@@ -69,17 +71,21 @@ class FlatIndex(CodeIndex):
         """The device that codes live on; None where they are in memory."""
         return None if self._scanner is None else self._scanner.device
 
-    def find_one(self, request: Request, *, cost: bool = False) -> Hits:
-        """Return the hits of a request for one query."""
-        if self._scanner is None:
-            return super().find_one(request, cost=cost)
-        return self._scanner.find_batch(request, cost=cost)[0]
+    def answer_code(
+        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+    ) -> Hits | None:
+        """Answer a query for one code in one call of the core; None on a device, which takes the usual way."""
+        return None if self._scanner is not None else super().answer_code(query, code, radius, limit, is_nearest)
 
-    def find_batch(self, request: Request, *, threads: int = 1, cost: bool = False) -> BatchHits:
+    def find_one(self, request: Request) -> Hits:
+        """Return the hits of a request for one query."""
+        return super().find_one(request) if self._scanner is None else self.find(request)[0]
+
+    def find(self, request: Request) -> Answer:
         """Return the hits of a request for any number of queries; a device shares them among its own threads."""
-        if self._scanner is None:
-            return super().find_batch(request, threads=threads, cost=cost)
-        return self._scanner.find_batch(request, cost=cost)
+        if self._scanner is None or request.offsets is not None:
+            return super().find(request)
+        return self._scanner.find(request)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put the index, as it is now, at `path`; the file does not say on which device it was.

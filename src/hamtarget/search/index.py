@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget.answer import Answer, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
+from hamtarget.query import Asked, Query, Work, check_work
 from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits
-from hamtarget.search.requests import (
-    Request,
-    Requests,
-    check_count,
-    check_ids,
-    many_codes,
-    many_rows_of_logits,
-    one_code,
-    one_embedding,
-    one_row_of_logits,
-)
-from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits, bytes_in_words
+from hamtarget.search.matching import match_items
+from hamtarget.search.requests import CodeKind, Request, check_ids
 from hamtarget.search.row_names import RowNames
+from hamtarget.searchable import Searchable
 
 # The core puts so many new rows into a piece without tables (kMinTableRows).
 _ROWS_WITHOUT_TABLES = 2048
-_MAX_THREADS = 1024
 
 
-class CodeIndex:
+class CodeIndex(Searchable):
     """Codes of `n_bits` bits and their ids, with embeddings if wanted. Use `MultiIndex` or `FlatIndex`.
 
     Any number of threads may search while one adds, deletes or replaces: a search sees the index as it was when the
     search began. Searches release the GIL.
     """
 
-    n_bits: int
-    """Bits of a code."""
-    radius: int | None
-    """Radius of searches that do not name one."""
-    embeddings: Embeddings | None
-    """Kind of the embeddings, if rows have some."""
-    requests: Requests
-    """Checks what a search is asked for."""
+    kind: CodeKind
+    """What the codes are like."""
     _has_tables: ClassVar[bool]
 
     def __init__(
@@ -71,22 +56,26 @@ class CodeIndex:
         self._hold(core, embeddings)
 
     def _hold(self, core: _native.MultiIndex, embeddings: Embeddings | None) -> None:
-        self._core = core
+        self.core = core
         self.n_bits = 8 * core.n_bytes
         self.radius = core.radius if core.n_tables else None
-        self.embeddings = embeddings
-        self.requests = Requests(self.n_bits, self.radius, embeddings)
+        self.kind = CodeKind(self.n_bits, embeddings)
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """Kind of the embeddings, if rows have some."""
+        return self.kind.embeddings
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self._core)
+        return len(self.core)
 
     def __contains__(self, id: object) -> bool:
         """Return True if there is a row with this id."""
         if not isinstance(id, int | np.integer) or isinstance(id, bool):
             return False
         number = int(id)
-        return -(2**63) <= number < 2**63 and number in self._core
+        return -(2**63) <= number < 2**63 and number in self.core
 
     def __iter__(self) -> Iterator[int]:
         """Yield all ids, ascending, as they are now."""
@@ -94,24 +83,24 @@ class CodeIndex:
 
     def ids(self) -> NDArray[np.int64]:
         """Return all ids, ascending, as they are now."""
-        return self._core.ids()
+        return self.core.ids()
 
     @property
     def memory(self) -> int:
         """Bytes that rows, ids and tables take."""
-        return self._core.memory
+        return self.core.memory
 
     @property
     def scanned_rows(self) -> int:
         """Most rows that are in no table yet: a probe reads them first, and they count in its budget."""
-        if self._core.n_parts <= 1 and len(self) > _ROWS_WITHOUT_TABLES:
+        if self.core.n_parts <= 1 and len(self) > _ROWS_WITHOUT_TABLES:
             return 0
         return min(len(self), _ROWS_WITHOUT_TABLES)
 
     def __repr__(self) -> str:
         """Return rows, bits, radius, substrings and memory in a line."""
         parts = [f"rows={len(self):,}", f"n_bits={self.n_bits}"]
-        if self._core.n_tables:
+        if self.core.n_tables:
             parts.append(f"radius={self.radius}")
             parts += self._more_in_words()
         if self.embeddings is not None:
@@ -135,7 +124,7 @@ class CodeIndex:
             ShapeError: a code does not have `n_bits` bits, or there is not one id or embedding for each code.
             NotFiniteError: an embedding holds NaN or infinity.
         """
-        self._core.add(*self._rows(ids, codes, embeddings))
+        self.core.add(*self._rows(ids, codes, embeddings))
 
     def delete(self, ids: ArrayLike) -> None:
         """Remove the rows of these ids: all of them or none.
@@ -145,7 +134,7 @@ class CodeIndex:
             DtypeError: the ids are not integers that int64 holds.
             ShapeError: the ids are not (rows,).
         """
-        self._core.delete(check_ids(ids))
+        self.core.delete(check_ids(ids))
 
     def replace(self, ids: ArrayLike, codes: ArrayLike, embeddings: ArrayLike | None = None) -> None:
         """Replace the codes and embeddings of ids that are there: all or none. A search sees the old or the new ones.
@@ -153,7 +142,7 @@ class CodeIndex:
         Raises:
             As `add`; InputError also where an id is not in the index.
         """
-        self._core.replace(*self._rows(ids, codes, embeddings))
+        self.core.replace(*self._rows(ids, codes, embeddings))
 
     def get(self, ids: ArrayLike) -> Codes | tuple[Codes, NDArray[Any]]:
         """Return the codes of these ids, (rows, n_bits / 8), and their embeddings where the index has some.
@@ -164,7 +153,7 @@ class CodeIndex:
             ShapeError: the ids are not (rows,).
         """
         wanted = check_ids(ids)
-        flat_codes, flat_embeddings = self._core.get(wanted)
+        flat_codes, flat_embeddings = self.core.get(wanted)
         codes = flat_codes.reshape(len(wanted), self.n_bits // 8)
         if self.embeddings is None:
             return codes
@@ -175,285 +164,60 @@ class CodeIndex:
 
         Adding and deleting keep the index in good order by themselves; this is for the end of many changes.
         """
-        self._core.compact()
+        self.core.compact()
 
-    def search(
-        self,
-        code: ArrayLike,
-        radius: int | None = None,
-        *,
-        limit: int | None = None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find every row within `radius` bits of a code, or the first `limit` of them.
+    def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
+        """Answer a batch of queries; see `Searchable.answer`. A filter is a set of ids, or a mask."""
+        return self.find(self.request(asked, query, work))
 
-        Example:
-            >>> import numpy as np
-            >>> from hamtarget.search import MultiIndex
-            >>> index = MultiIndex(64, radius=2)
-            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
-            >>> index.search(np.zeros(8, dtype=np.uint8))
-            Hits(1 hit: Hit(id=10, distance=0))
+    def answer_one(self, asked: Asked, query: Query, work: Work) -> Hits:
+        """Answer one query, given as a batch of one: without the arrays of a batch."""
+        return self.find_one(self.request(asked, query, work))
 
-        Args:
-            code: of the query, (n_bits / 8,) of packed uint8; for several, see `search_batch`.
-            radius: from 0 to n_bits - 1; a row at exactly this distance is a hit. The index's own by default.
-            limit: most hits; all of them by default.
-            filter: the only ids that may be hits: a set, list or array of ids, or a boolean array whose element i
-                says if id i may be one.
-            rerank: so many of the hits (after `limit`), the closest by embedding, by embedding distance and then id.
-            embedding: of the query, (n_dims,), for `rerank`.
-            cost: if True, the result's `cost` says how much work the query took.
-            limits: bounds on the work.
+    def answer_code(
+        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+    ) -> Hits | None:
+        """Answer a query for one code in one call of the core, if it is an array of the right kind."""
+        if code is None:
+            code = query
+        elif query is not None:
+            return None
+        if type(code) is not np.ndarray:
+            return None
+        return self.core.search_code(code, radius, limit, is_nearest, Hits, Hit)
 
-        Returns:
-            The hits, by distance and then id.
+    def request(self, asked: Asked, query: Query, work: Work | None = None) -> Request:
+        """Return what is asked as a checked request."""
+        return self.kind.request(asked, query, check_work(work), filter=query.filter)
 
-        Raises:
-            InputError: a number is out of range, or `rerank` and `embedding` do not come together.
-            DtypeError: the code is not uint8, or a number is not an integer.
-            ShapeError: the code does not have `n_bits` bits, or the embedding has another shape than expected.
-            NotFiniteError: the embedding holds NaN or infinity.
-            LimitError: the search reached one of its limits.
-        """
-        is_plain = filter is None and rerank is None and embedding is None and limit is None and limits is None
-        if is_plain and not cost and type(code) is np.ndarray:
-            # The plain case in one call: checking its arguments here would take as long as the search.
-            found = self._core.search_code(code, self.radius if radius is None else radius, Hits, Hit)
-            if found is not None:
-                return found
-        wanted = one_code(code, self.n_bits, instead="search_batch")
-        if embedding is not None:
-            embedding = one_embedding(embedding)
-        request = self.requests.search(
-            wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding, limits=limits
-        )
-        return self.find_one(request, cost=cost)
-
-    def search_batch(
-        self,
-        codes: ArrayLike,
-        radius: int | None = None,
-        *,
-        limit: int | None = None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find every row within `radius` bits of each of a batch of codes; see `search`.
-
-        Args:
-            codes: of the queries, (queries, n_bits / 8) of packed uint8.
-            radius: as in `search`.
-            limit: most hits for each query.
-            filter: as in `search`.
-            rerank: as in `search`, for each query.
-            embedding: of the queries, (queries, n_dims), for `rerank`.
-            threads: the queries are shared among so many threads.
-            cost: if True, the result's `costs` say how much work each query took.
-            limits: bounds on the work of all queries together.
-
-        Raises:
-            As `search`.
-        """
-        wanted = many_codes(codes, self.n_bits, instead="search")
-        request = self.requests.search(
-            wanted, radius, limit=limit, filter=filter, rerank=rerank, embedding=embedding, limits=limits
-        )
-        return self.find_batch(request, threads=threads, cost=cost)
-
-    def nearest(
-        self,
-        code: ArrayLike,
-        k: int = 10,
-        *,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find the `k` nearest rows exactly, by distance and then id; all rows where there are fewer.
-
-        Example:
-            >>> import numpy as np
-            >>> from hamtarget.search import FlatIndex
-            >>> index = FlatIndex(64)
-            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
-            >>> [(hit.id, hit.distance) for hit in index.nearest(np.zeros(8, dtype=np.uint8), 2)]
-            [(10, 0), (11, 3)]
-
-        Args:
-            code: as in `search`.
-            k: number of hits, at least 1.
-            filter: as in `search`.
-            rerank: so many of the k, the closest by embedding, by embedding distance and then id.
-            embedding: as in `search`.
-            cost: as in `search`.
-            limits: as in `search`.
-
-        Raises:
-            As `search`.
-        """
-        wanted = one_code(code, self.n_bits, instead="nearest_batch")
-        request = self.requests.nearest(
-            wanted, k, filter=filter, rerank=rerank, embedding=one_embedding(embedding), limits=limits
-        )
-        return self.find_one(request, cost=cost)
-
-    def nearest_batch(
-        self,
-        codes: ArrayLike,
-        k: int = 10,
-        *,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find the `k` nearest rows of each of a batch of codes; see `nearest` and `search_batch`."""
-        wanted = many_codes(codes, self.n_bits, instead="nearest")
-        request = self.requests.nearest(wanted, k, filter=filter, rerank=rerank, embedding=embedding, limits=limits)
-        return self.find_batch(request, threads=threads, cost=cost)
-
-    def probe(
-        self,
-        logits: ArrayLike,
-        budget: int,
-        *,
-        radius: int | None = None,
-        limit: int | None = None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Search approximately: read at most `budget` rows, the most likely first.
-
-        The query's code has a 1 where its logit is above 0. Buckets of all tables are read in the order of the sum of
-        |logit| over the bits in which they differ from that code. A larger budget finds all that a smaller one finds;
-        one of `len(index)` or more finds exactly what `search` does. With a large `radius`, up to n_bits - 1,
-        everything that is read is a hit: together with `rerank`, this is approximate search for nearest neighbours.
-        Embeddings lie far apart in memory: `comparisons` saves most of that time, because only rows that are near by
-        their codes are compared. Sums of |logit| are rounded to 63 steps up to the query's largest (15 for
-        codes of more than 1,024 bits).
-
-        Example:
-            >>> import numpy as np
-            >>> from hamtarget.search import MultiIndex
-            >>> index = MultiIndex(64, radius=2)
-            >>> index.add([10, 11], np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
-            >>> [hit.id for hit in index.probe(np.full(64, -1.0), budget=100, radius=63)]
-            [10, 11]
-
-        Args:
-            logits: of the query, (n_bits,); for several, see `probe_batch`.
-            budget: most rows read; an empty bucket counts as one row.
-            radius: as in `search`.
-            limit: as in `search`.
-            filter: as in `search`.
-            rerank: as in `search`. An index without embeddings ranks by the query's logits instead: by the sum of
-                |logit| over the bits in which a row differs, which `embedding_distance` then is.
-            embedding: as in `search`.
-            comparisons: most rows whose embeddings are compared: of the hits, those with the smallest sum of |logit|
-                over the bits in which they differ from the query, then by id. All hits by default.
-            cost: as in `search`.
-            limits: as in `search`.
-
-        Raises:
-            As `search`; InputError also where `comparisons` is given without `rerank` or with `limit`;
-            NotFiniteError also where a logit is NaN or infinite.
-        """
-        request = self.requests.probe(
-            one_row_of_logits(logits, self.n_bits),
-            budget,
-            radius=radius,
-            limit=limit,
-            filter=filter,
-            rerank=rerank,
-            embedding=one_embedding(embedding),
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self.find_one(request, cost=cost)
-
-    def probe_batch(
-        self,
-        logits: ArrayLike,
-        budget: int,
-        *,
-        radius: int | None = None,
-        limit: int | None = None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Search approximately for a batch of queries, of each of which at most `budget` rows are read; see `probe`.
-
-        Args:
-            logits: of the queries, (queries, n_bits).
-            budget: as in `probe`, for each query.
-            radius: as in `search`.
-            limit: as in `search_batch`.
-            filter: as in `search`.
-            rerank: as in `probe`, for each query.
-            embedding: as in `search_batch`.
-            comparisons: as in `probe`, for each query.
-            threads: as in `search_batch`.
-            cost: as in `search_batch`.
-            limits: as in `search_batch`.
-
-        Raises:
-            As `probe`.
-        """
-        request = self.requests.probe(
-            many_rows_of_logits(logits, self.n_bits),
-            budget,
-            radius=radius,
-            limit=limit,
-            filter=filter,
-            rerank=rerank,
-            embedding=embedding,
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self.find_batch(request, threads=threads, cost=cost)
-
-    def find_one(self, request: Request, *, cost: bool = False) -> Hits:
-        """Return the hits of a request for one query."""
-        hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit)
-        if cost:
-            hits.cost = Cost(buckets, candidates, comparisons)
-        return hits
-
-    def find_one_named(self, request: Request, names: RowNames, *, cost: bool = False) -> Hits | None:
-        """Return the same hits with ids in place of rows; None if the id of one of them is not known."""
-        hits, buckets, candidates, comparisons = self._core.search_one(_native.Search(*request), Hits, Hit, names.core)
-        if cost and hits is not None:
-            hits.cost = Cost(buckets, candidates, comparisons)
-        return hits
-
-    def find_batch(self, request: Request, *, threads: int = 1, cost: bool = False) -> BatchHits:
+    def find(self, request: Request) -> Answer:
         """Return the hits of a request for any number of queries."""
-        n_threads = min(check_count(threads, name="threads"), _MAX_THREADS)
-        offsets, rows, distances, closeness, counts = self._core.search(_native.Search(*request), n_threads)
-        costs = Costs(*np.ascontiguousarray(counts.reshape(-1, 3).T)) if cost else None
-        return BatchHits(offsets, rows, distances, closeness if request.rerank else None, costs)
+        if request.offsets is not None:
+            return match_items(self.find(request.of_codes), request)
+        search = request.for_core()
+        offsets, rows, distances, closeness, counts = self.core.search(search, request.threads)
+        costs = Costs(*np.ascontiguousarray(counts.reshape(-1, 3).T)) if request.costs else None
+        return Answer(offsets, rows, distances, closeness if request.rerank else None, costs=costs)
+
+    def find_one(self, request: Request) -> Hits:
+        """Return the hits of a request for one query."""
+        hits = self.find_one_named(request, None)
+        if hits is None:
+            raise TypeError("the core did not find the ids of rows, which are their numbers")
+        return hits
+
+    def find_one_named(self, request: Request, names: RowNames | None) -> Hits | None:
+        """Return the same hits with ids in place of rows; None if the id of one of them is not known."""
+        search = request.for_core()
+        hits, buckets, candidates, comparisons = self.core.search_one(
+            search, Hits, Hit, None if names is None else names.core
+        )
+        if request.costs and hits is not None:
+            hits.cost = Cost(buckets, candidates, comparisons)
+        return hits
+
+    def _asked(self, query: Any, code: ArrayLike | None, wanted: Query, *, many: bool) -> Asked:
+        return Asked(self._given(query, code, "codes" if many else "a code"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Put the index, as it is now, at `path`: a reader finds the old file or the new one, even after a crash.
@@ -461,7 +225,7 @@ class CodeIndex:
         Raises:
             OSError: the file cannot be written; what was at `path` is as it was.
         """
-        self._core.save(os.fspath(Path(path)))
+        self.core.save(os.fspath(Path(path)))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True) -> Self:

@@ -27,8 +27,8 @@ class MultiIndex(CodeIndex):
         >>> index.add(np.arange(1000), codes)
         >>> index.search(codes[5])
         Hits(1 hit: Hit(id=5, distance=0))
-        >>> index.search_batch(codes[:10], threads=2)
-        BatchHits(10 queries, 10 hits)
+        >>> index.search_batch(codes[:10])
+        Answer(10 queries, 10 hits)
         >>> index
         MultiIndex(rows=1,000, n_bits=64, radius=2, substrings=3, memory=...)
     """
@@ -64,7 +64,7 @@ class MultiIndex(CodeIndex):
     @property
     def substrings(self) -> int:
         """Number of substrings, and of tables, of the largest piece; radius + 1 where none has tables yet."""
-        return next((tables for _, tables, *_ in self._core.parts if tables), self._core.n_tables)
+        return next((tables for _, tables, *_ in self.core.parts if tables), self.core.n_tables)
 
     def _more_in_words(self) -> list[str]:
         return [f"substrings={self.substrings}"]
@@ -72,12 +72,13 @@ class MultiIndex(CodeIndex):
     @property
     def is_planned(self) -> bool:
         """True if the index chooses the number of substrings; False if its maker did."""
-        return self._core.is_planned
+        return self.core.is_planned
 
     def explain(self) -> TableExplanation:
         """Explain the tables: substrings, look-ups, expected candidates and bytes, and the alternatives.
 
-        Figures are those of codes that are spread evenly. `search(..., cost=True)` counts what a query really takes.
+        Figures are those of codes that are spread evenly. `search(..., work=Work(costs=True))` counts what a query
+        really takes.
 
         Example:
             >>> codes = np.random.default_rng(0).integers(0, 256, (5000, 8), dtype=np.uint8)
@@ -86,12 +87,12 @@ class MultiIndex(CodeIndex):
             >>> print(index.explain().why)
             With 3 substrings a query looks up 3 buckets and reads about 7.3 of 5,000 rows.
         """
-        parts = self._core.parts
+        parts = self.core.parts
         pieces = tuple((rows, tables) for rows, tables, *_ in parts)
         n_rows = max(1, pieces[0][0] if pieces else 0)
         # Equal codes are read once, so they cost a search nothing.
         n_codes = max(1, parts[0][-1] if parts else 0)
-        radius = self._core.radius
+        radius = self.core.radius
         tables = substring_choice(n_codes, self.n_bits, radius, self.substrings, excerpts=self.is_planned)
         others = [
             each for each in substring_choices(n_codes, self.n_bits, radius) if each.substrings != self.substrings

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
 from hamtarget.progress import Progress
+from hamtarget.query import check_count
 from hamtarget.search.distinct import distinct
-from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.neighbors.building import Builder, Built
 from hamtarget.search.neighbors.curve import Curve, Setting
 from hamtarget.search.neighbors.exact import ScannedRows
@@ -21,7 +21,7 @@ from hamtarget.search.neighbors.explanation import Explanation
 from hamtarget.search.neighbors.file import read_arrays, write_arrays
 from hamtarget.search.neighbors.saving import Saved, saved_from, saved_to
 from hamtarget.search.neighbors.space import VectorSpace, blocks_of, check_array, check_metric
-from hamtarget.search.requests import check_count, check_ids
+from hamtarget.search.requests import check_ids
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -165,7 +165,7 @@ class NeighborIndex:
         budget: int | None = None,
         comparisons: int | None = None,
         threads: int | None = None,
-        limits: Limits | None = None,
+        limits: Any = None,
     ) -> tuple[Ids, Floats]:
         """Find the k nearest vectors of each query.
 
@@ -206,12 +206,10 @@ class NeighborIndex:
         budget: int | None = None,
         comparisons: int | None = None,
         threads: int | None = None,
-        limits: Limits | None = None,
+        limits: Any = None,
     ) -> Found:
         """Find the k nearest vectors of each query, and tell how many candidates were read; see `search`."""
         fitted = self._now()
-        if limits is not None:
-            check_limits(limits)
         array = check_array(queries, name="queries", n_dims=fitted.space.n_dims)
         k = check_count(k, name="k")
         if k > fitted.n_rows:
@@ -455,7 +453,7 @@ class _Fitted:
         return int(self.rows.is_alive.sum()) if isinstance(self.rows, ScannedRows) else len(self.rows.core)
 
     def nearest(
-        self, queries: Floats, k: int, setting: Setting, threads: int, limits: Limits | None
+        self, queries: Floats, k: int, setting: Setting, threads: int, limits: Any
     ) -> tuple[Ids, NDArray[Any], NDArray[np.int64]]:
         """Return ids and scores of the core, or of a scan, and the numbers of candidates and comparisons."""
         if isinstance(self.rows, ScannedRows):

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget.answer import Answer
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
 from hamtarget.errors import InputError, LimitError, ShapeError
-from hamtarget.progress import Progress
+from hamtarget.query import Asked, Bounds, Query, Work, check_work
 from hamtarget.search.index import CodeIndex
-from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.multi import MultiIndex
-from hamtarget.search.results import BatchHits
 
 # Queries of the first block; later ones are as large as these bounds let them be. A block that finds more hits is
 # searched again in smaller ones: memory is bounded by hits, also where thousands of codes are the same.
@@ -34,12 +33,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_within(
-    codes: CodeIndex | ArrayLike,
-    radius: int | None = None,
-    *,
-    threads: int = 1,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
+    codes: CodeIndex | ArrayLike, radius: int | None = None, *, work: Work | None = None
 ) -> Iterator[Pairs]:
     """Yield every pair of codes within `radius` bits once, in blocks of at most two million, ascending by `a`.
 
@@ -54,25 +48,22 @@ def pairs_within(
     Args:
         codes: an index, whose ids then name the rows; or packed codes, (rows, n_bits / 8), named by their row numbers.
         radius: a pair at exactly this distance counts. An index's own by default.
-        threads: the queries of a block are shared among so many.
-        progress: called with rows done and all rows.
-        limits: bounds on the work, until the last block is taken. Rows and hits are those of a search for each code,
-            which finds itself and both ends of a pair.
+        work: threads that share the queries of a block, progress in rows, and bounds until the last block is taken.
+            Rows and hits are those of a search for each code, which finds itself and both ends of a pair.
 
     Raises:
         InputError: the radius is missing or out of range.
         DtypeError: the codes are not uint8, or the radius not an integer.
         ShapeError: the codes are not (rows, bytes).
-        LimitError: the work reached one of its limits.
+        LimitError: the work reached one of its bounds.
     """
     # Checked here, and not when the first block is asked for.
-    if limits is not None:
-        check_limits(limits)
+    work = check_work(work).started()
     if isinstance(codes, CodeIndex):
         within = codes.radius if radius is None else check_radius(radius, codes.n_bits)
         if within is None:
             raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
-        return _of_index(codes, within, threads, progress, limits)
+        return _of_index(codes, within, work)
     array = np.asarray(codes)
     if array.ndim != 2:
         raise ShapeError(f"codes have {array.ndim} dimensions; expected 2: (rows, bytes)")
@@ -80,25 +71,18 @@ def pairs_within(
     if radius is None:
         raise InputError("radius is missing; codes have none of their own: pass one")
     radius = check_radius(radius, n_bits)
-    return _of_codes(check_codes(array, n_bits), radius, threads, progress, limits)
+    return _of_codes(check_codes(array, n_bits), radius, work)
 
 
-def _of_codes(
-    codes: Codes, radius: int, threads: int, progress: Progress | None, limits: Limits | None
-) -> Iterator[Pairs]:
+def _of_codes(codes: Codes, radius: int, work: Work) -> Iterator[Pairs]:
     rows = np.arange(len(codes))
     index = MultiIndex(8 * codes.shape[1], radius)
     index.add(rows, codes)
-    return _search(
-        index, radius, rows, lambda block: (block, codes[block[0] : block[-1] + 1]), threads, progress, limits
-    )
+    return _search(index, radius, rows, lambda block: (block, codes[block[0] : block[-1] + 1]), work)
 
 
-def _of_index(
-    index: CodeIndex, radius: int, threads: int, progress: Progress | None, limits: Limits | None
-) -> Iterator[Pairs]:
-    rows = index.ids()
-    return _search(index, radius, rows, lambda block: present(index, block), threads, progress, limits)
+def _of_index(index: CodeIndex, radius: int, work: Work) -> Iterator[Pairs]:
+    return _search(index, radius, index.ids(), lambda block: present(index, block), work)
 
 
 def _search(
@@ -106,11 +90,9 @@ def _search(
     radius: int,
     rows: NDArray[np.int64],
     read: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Codes]],
-    threads: int,
-    progress: Progress | None,
-    limits: Limits | None,
+    work: Work,
 ) -> Iterator[Pairs]:
-    for block, hits in hits_in_blocks(index, radius, rows, read, threads=threads, progress=progress, limits=limits):
+    for block, hits in hits_in_blocks(index, radius, rows, read, work):
         yield from _later_rows(block, hits)
 
 
@@ -119,11 +101,8 @@ def hits_in_blocks(
     radius: int,
     rows: NDArray[np.int64],
     read: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], Codes]],
-    *,
-    threads: int = 1,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-) -> Iterator[tuple[NDArray[np.int64], BatchHits]]:
+    work: Work,
+) -> Iterator[tuple[NDArray[np.int64], Answer]]:
     """Search an index for the codes of rows, and yield rows and their hits in blocks of at most two million hits.
 
     Args:
@@ -131,34 +110,32 @@ def hits_in_blocks(
         radius: of all searches.
         rows: numbers of any kind.
         read: gives the codes of a block of them, and may leave some out: those that it returns are searched for.
-        threads: the queries of a block are shared among so many.
-        progress: called with rows done and all rows.
-        limits: bounds on the work.
+        work: threads that share the queries of a block, progress in rows, and bounds.
     """
+    work = work.started()
     start, size = 0, _FIRST_QUERIES
     while start < len(rows):
         block, codes = read(rows[start : start + size])
-        hits = _found(index, codes, radius, threads, limits, most=_MOST_HITS if size > 1 else None)
+        hits = _found(index, codes, radius, work, most=_MOST_HITS if size > 1 else None)
         if hits is None:
             size = max(1, size // 8)
             continue
         yield block, hits
         start += size
-        if progress:
-            progress(min(start, len(rows)), len(rows))
+        if work.progress:
+            work.progress(min(start, len(rows)), len(rows))
         size = max(1, min(_MOST_QUERIES, 2 * size, size * _EXPECTED_HITS // max(1, len(hits.rows))))
 
 
-def _found(
-    index: CodeIndex, codes: Codes, radius: int, threads: int, limits: Limits | None, *, most: int | None
-) -> BatchHits | None:
+def _found(index: CodeIndex, codes: Codes, radius: int, work: Work, *, most: int | None) -> Answer | None:
     """Return the hits of a block of queries; None if there are more than `most`, of which nothing is counted then."""
-    bound = Limits(hits=most) if limits is None else limits.without_hits(most)
-    request = index.requests.search(codes, radius, limit=None, rerank=None, embedding=None)._replace(limits=bound)
+    limits = work.limits
+    bound = Work(Bounds(hits=most)).limits if limits is None else limits.without_hits(most)
+    request = index.request(Asked(codes), Query(radius), work)._replace(limits=bound)
     try:
-        hits = index.find_batch(request, threads=threads)
+        hits = index.find(request)
     except LimitError as error:
-        if error.limit != "hits":
+        if error.limit != "hits" or bound is None:
             raise
         bound.give_back_rows()
         return None
@@ -167,7 +144,7 @@ def _found(
     return hits
 
 
-def _later_rows(block: NDArray[np.int64], hits: BatchHits) -> Iterator[Pairs]:
+def _later_rows(block: NDArray[np.int64], hits: Answer) -> Iterator[Pairs]:
     """Yield the pairs of a block, at most `_MOST_HITS` at a time."""
     a = np.repeat(block, np.diff(hits.offsets)) if len(block) > 1 else np.broadcast_to(block, len(hits.rows))
     for first in range(0, len(hits.rows), _MOST_HITS):

@@ -1,8 +1,9 @@
-"""Requests: the arguments of every search, checked once, for indexes and stores alike."""
+"""Requests: what is asked, what is wanted and what it may cost, checked and in the order of the native core."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,19 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.query import Asked, Query, Work, check_count
 from hamtarget.search.core import _native
 from hamtarget.search.distinct import distinct
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits, check_limits
 
 # More rows than any index has: as good as no limit, and within the range of the core's numbers.
 _HUGE = 2**62
-
-_new = tuple.__new__
+_MAX_THREADS = 1024
 
 
 class Request(NamedTuple):
-    """A search that has been checked, in the order of the native core's arguments.
+    """A search that has been checked. The first fields are the native core's arguments, in its order.
 
     Attributes:
         codes: of the queries, (queries, n_bits / 8).
@@ -36,6 +36,10 @@ class Request(NamedTuple):
         budget: most rows read for each query of a probe.
         comparisons: most embeddings compared for each query of a probe.
         limits: bounds on the work of all queries together.
+        threads: that share the queries.
+        costs: True if costs are counted.
+        offsets: where codes are matched, (queries + 1,): codes from `offsets[q]` on are those of query q.
+        at_least: fewest codes of a query that must match.
     """
 
     codes: Codes
@@ -49,6 +53,10 @@ class Request(NamedTuple):
     budget: int = 0
     comparisons: int | None = None
     limits: _native.Limits | None = None
+    threads: int = 1
+    costs: bool = False
+    offsets: NDArray[np.int64] | None = None
+    at_least: int = 1
 
     def part(self, start: int, stop: int) -> Request:
         """Return the same request for some of the queries, from `start` to before `stop`."""
@@ -64,224 +72,123 @@ class Request(NamedTuple):
         """True if the nearest rows are wanted, at any distance."""
         return bool(self.radius == 8 * self.codes.shape[1])
 
+    def for_core(self) -> _native.Search:
+        """Return the request as the native core takes it."""
+        arguments: tuple[Any, ...] = self[:_N_CORE_ARGUMENTS]
+        return _native.Search(*arguments)
 
-class Requests:
-    """Requests for codes of one kind, made from what a caller says.
+    @property
+    def of_codes(self) -> Request:
+        """The request for all codes that the codes of a match find."""
+        return self._replace(limit=None, offsets=None)
 
-    The methods take arrays of queries, one row each: `one_code`, `many_codes` and their likes make them.
+
+# How many fields of a request the native core takes.
+_N_CORE_ARGUMENTS = Request._fields.index("limits") + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CodeKind:
+    """What the codes of an index or a store are like, which decides what can be asked of them.
+
+    Attributes:
+        n_bits: bits of a code.
+        embeddings: kind of the embeddings that are kept with the codes, if any.
     """
 
-    def __init__(self, n_bits: int, radius: int | None, embeddings: Embeddings | None) -> None:
-        """Remember what the codes of an index or a store are.
+    n_bits: int
+    embeddings: Embeddings | None
+
+    def request(self, asked: Asked, query: Query, work: Work, *, filter: Any = None) -> Request:
+        """Check a query, and return it as a request.
 
         Args:
-            n_bits: bits of a code.
-            radius: that of searches that do not name one; None if they must.
-            embeddings: kind of the embeddings that are kept with the codes, if any.
+            asked: the queries, a row each.
+            query: what is wanted; its filter is left out of account.
+            work: what it may cost.
+            filter: ids, or a mask.
+
+        Raises:
+            InputError, and its kinds: a number is out of range, or an array is not what it should be.
         """
-        self.n_bits = n_bits
-        self.radius = radius
-        self.embeddings = embeddings
-
-    def search(
-        self,
-        codes: Codes,
-        radius: int | None,
-        *,
-        limit: int | None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None,
-        embedding: ArrayLike | None,
-        limits: Limits | None = None,
-    ) -> Request:
-        """Return the request for all rows within a radius."""
-        within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        if within is None:
-            raise _radius_is_missing()
-        if limit is not None:
-            limit = min(check_count(limit, name="limit"), _HUGE)
-        if limits is not None:
-            check_limits(limits)
-        if filter is None and rerank is None and embedding is None:
-            # A search for one code takes a few microseconds: calling Request would take a tenth of it.
-            return _new(Request, (codes, within, limit, None, None, 0, None, None, 0, None, limits))
-        ids, mask = _check_filter(filter)
-        n_first, vectors = self._ranking(rerank, embedding, len(codes))
-        return Request(codes, within, limit, ids, mask, n_first, vectors, limits=limits)
-
-    def nearest(
-        self,
-        codes: Codes,
-        k: int,
-        *,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None,
-        embedding: ArrayLike | None,
-        limits: Limits | None = None,
-    ) -> Request:
-        """Return the request for the `k` nearest rows."""
-        ids, mask = _check_filter(filter)
-        limit = min(check_count(k, name="k"), _HUGE)
-        n_first, vectors = self._ranking(rerank, embedding, len(codes))
-        if limits is not None:
-            check_limits(limits)
-        return Request(codes, self.n_bits, limit, ids, mask, n_first, vectors, limits=limits)
-
-    def probe(
-        self,
-        logits: NDArray[np.float32],
-        budget: int,
-        *,
-        radius: int | None,
-        limit: int | None,
-        filter: ArrayLike | Set[int] | None = None,
-        rerank: int | None,
-        embedding: ArrayLike | None,
-        comparisons: int | None,
-        limits: Limits | None = None,
-    ) -> Request:
-        """Return the request for the rows that a budget finds."""
-        within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        if within is None:
-            raise _radius_is_missing()
-        if limit is not None:
-            limit = min(check_count(limit, name="limit"), _HUGE)
-        if comparisons is not None:
-            comparisons = min(check_count(comparisons, name="comparisons"), _HUGE)
-            if rerank is None:
+        budget, logits = 0, None
+        if query.budget is not None:
+            budget = min(check_count(query.budget, name="budget"), _HUGE)
+            if asked.logits is None:
                 raise InputError(
-                    "comparisons is given without rerank; it says of how many rows embeddings are compared"
+                    "budget is given with codes alone; logits say which rows are likely: pass Asked(logits=...)"
+                )
+            logits = np.ascontiguousarray(check_vectors(asked.logits, name="logits", n_columns=self.n_bits))
+        codes = self._codes(asked, logits)
+        if query.recall is not None:
+            raise InputError("recall is given with codes; it is for vectors, in a store that keeps them")
+        self._check_choices(query)
+        ids, mask = _check_filter(filter)
+        rerank, embedding = self._ranking(query, asked, len(codes))
+        offsets = None if asked.offsets is None else _check_offsets(asked.offsets, len(codes))
+        if query.at_least != 1 and offsets is None:
+            raise InputError("at_least is given with single codes; it is for queries of several codes: call match")
+        return Request(
+            codes,
+            self.n_bits if query.radius is None else check_radius(query.radius, self.n_bits),
+            None if query.limit is None else min(check_count(query.limit, name="limit"), _HUGE),
+            ids,
+            mask,
+            rerank,
+            embedding,
+            logits,
+            budget,
+            None if query.comparisons is None else min(check_count(query.comparisons, name="comparisons"), _HUGE),
+            work.limits,
+            min(work.n_threads(1), _MAX_THREADS),
+            work.costs,
+            offsets,
+            1 if offsets is None else _check_at_least(query.at_least, offsets),
+        )
+
+    def _codes(self, asked: Asked, logits: NDArray[np.float32] | None) -> Codes:
+        if asked.codes is not None:
+            return check_codes(asked.codes, self.n_bits)
+        if logits is None:
+            logits = check_vectors(asked.logits, name="logits", n_columns=self.n_bits)  # type: ignore[arg-type]
+        return np.packbits(logits > 0, axis=1, bitorder="little")
+
+    def _check_choices(self, query: Query) -> None:
+        """Check that what a query wants goes together."""
+        if query.comparisons is not None:
+            if query.budget is None or query.rerank is None:
+                raise InputError(
+                    "comparisons is given without budget or rerank; it says of how many rows that a budget finds "
+                    "embeddings are compared"
                 )
             if self.embeddings is None:
                 raise InputError(
                     "comparisons is given; no embeddings are kept here that could be compared: leave it out"
                 )
-            if limit is not None:
+            if query.limit is not None:
                 raise InputError("comparisons and limit are given; both choose rows to be re-ranked: pass one of them")
-        if rerank is not None and limit is not None and self.embeddings is None:
+        by_logits = query.rerank is not None and self.embeddings is None
+        if by_logits and query.budget is not None and query.limit is not None:
             raise InputError("rerank and limit are given; without embeddings both choose hits: pass one of them")
-        ids, mask = _check_filter(filter)
-        n_first, vectors = self._ranking(rerank, embedding, len(logits), by_logits=True)
-        if limits is not None:
-            check_limits(limits)
-        return Request(
-            np.packbits(logits > 0, axis=1, bitorder="little"),
-            within,
-            limit,
-            ids,
-            mask,
-            n_first,
-            vectors,
-            np.ascontiguousarray(logits),
-            min(check_count(budget, name="budget"), _HUGE),
-            comparisons,
-            limits,
-        )
 
-    def _ranking(
-        self, rerank: int | None, embedding: ArrayLike | None, n_queries: int, *, by_logits: bool = False
-    ) -> tuple[int, NDArray[np.uint8] | None]:
+    def _ranking(self, query: Query, asked: Asked, n_queries: int) -> tuple[int, NDArray[np.uint8] | None]:
         """Return how many hits are re-ranked, 0 for none, and the bytes of the queries' embeddings."""
-        if rerank is None:
-            if embedding is not None:
-                raise InputError("embedding is given without rerank; pass rerank=l for the closest l hits")
+        if query.rerank is None:
+            if asked.embeddings is not None:
+                raise InputError("embeddings are given without rerank; pass rerank=l for the closest l hits")
             return 0, None
-        rerank = min(check_count(rerank, name="rerank"), _HUGE)
+        rerank = min(check_count(query.rerank, name="rerank"), _HUGE)
         if self.embeddings is None:
-            if not by_logits:
+            if query.budget is None:
                 raise InputError(
                     "rerank is given; no embeddings are kept here: create the index or store with embeddings=..."
                 )
-            if embedding is not None:
-                raise InputError("embedding is given; no embeddings are kept here: without them, logits rank the hits")
+            if asked.embeddings is not None:
+                raise InputError("embeddings are given; none are kept here: without them, logits rank the hits")
             return rerank, None
-        if embedding is None:
-            raise InputError("rerank is given without embedding; pass that of the query")
-        return rerank, self.embeddings.check_queries(embedding, n_rows=n_queries).view(np.uint8)
-
-
-def one_code(code: ArrayLike, n_bits: int, *, instead: str) -> Codes:
-    """Return one code, (n_bits / 8,), as a batch of one; `instead` is the call for several.
-
-    Raises:
-        DtypeError: the elements are not uint8.
-        ShapeError: it is not one code of `n_bits` bits.
-    """
-    array = np.asarray(code)
-    if array.ndim != 1:
-        raise ShapeError(
-            f"code has shape {array.shape}; expected one code, ({n_bits // 8},): for several, call {instead}"
-        )
-    return check_codes(array, n_bits, name="codes")
-
-
-def many_codes(codes: ArrayLike, n_bits: int, *, instead: str) -> Codes:
-    """Return a batch of codes, (queries, n_bits / 8), as a contiguous array; `instead` is the call for one.
-
-    Raises:
-        DtypeError: the elements are not uint8.
-        ShapeError: they are not codes of `n_bits` bits.
-    """
-    array = np.asarray(codes)
-    if array.ndim != 2:
-        raise ShapeError(
-            f"codes have shape {array.shape}; expected (queries, {n_bits // 8}): for one code, call {instead}"
-        )
-    return check_codes(array, n_bits)
-
-
-def one_row_of_logits(logits: ArrayLike, n_bits: int) -> NDArray[np.float32]:
-    """Return the logits of one query, (n_bits,), as a batch of one.
-
-    Raises:
-        DtypeError, ShapeError, NotFiniteError: they are not finite numbers, one for each bit.
-    """
-    array = np.asarray(logits)
-    if array.ndim != 1:
-        raise ShapeError(
-            f"logits have shape {array.shape}; expected those of one query, ({n_bits},): for several, call probe_batch"
-        )
-    return check_vectors(array[None], name="logits", n_columns=n_bits)
-
-
-def many_rows_of_logits(logits: ArrayLike, n_bits: int) -> NDArray[np.float32]:
-    """Return the logits of a batch of queries, (queries, n_bits).
-
-    Raises:
-        DtypeError, ShapeError, NotFiniteError: they are not finite numbers, one for each bit.
-    """
-    array = np.asarray(logits)
-    if array.ndim != 2:
-        raise ShapeError(f"logits have shape {array.shape}; expected (queries, {n_bits}): for one query, call probe")
-    return check_vectors(array, name="logits", n_columns=n_bits)
-
-
-def one_embedding(embedding: ArrayLike | None) -> NDArray[Any] | None:
-    """Return the embedding of one query, (n_dims,), as a batch of one.
-
-    Raises:
-        ShapeError: it is not one.
-    """
-    if embedding is None:
-        return None
-    array = np.asarray(embedding)
-    if array.ndim != 1:
-        raise ShapeError(f"embedding has shape {array.shape}; expected that of one query, (n_dims,)")
-    return array[None]
-
-
-def check_count(count: int, *, name: str) -> int:
-    """Return `count` if it is a whole number of at least 1.
-
-    Raises:
-        DtypeError: it is not an integer.
-        InputError: it is less.
-    """
-    if not isinstance(count, int | np.integer) or isinstance(count, bool):
-        raise DtypeError(f"{name} is {count!r}; expected an integer")
-    if count < 1:
-        raise InputError(f"{name} is {count}; expected at least 1")
-    return int(count)
+        if asked.embeddings is None:
+            raise InputError("rerank is given without an embedding; pass the query's: Asked(code, embeddings=...)")
+        return rerank, self.embeddings.check_queries(asked.embeddings, n_rows=n_queries).view(np.uint8)
 
 
 def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
@@ -291,7 +198,10 @@ def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
         DtypeError: they are not integers that int64 holds.
         ShapeError: they are not (rows,).
     """
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ShapeError(f"{name} have rows of several lengths; expected (rows,)") from error
     # An empty list has no integers to tell its type by; numpy calls it float64.
     if array.size and (array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64)):
         hint = "" if array.dtype.kind not in "US" else ": number the rows, or use a Store, whose ids may be texts"
@@ -301,11 +211,16 @@ def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _check_filter(filter: ArrayLike | Set[int] | None) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """Return the ids, ascending, or the mask that a filter is."""
+def _check_filter(filter: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
+    """Return the ids, ascending, or the mask that a filter of an index is."""
     if filter is None:
         return None, None
-    array = np.asarray(list(filter) if isinstance(filter, Set) else filter)
+    if isinstance(filter, dict | str | bytes) or not (isinstance(filter, Iterable) or hasattr(filter, "__array__")):
+        raise DtypeError(
+            f"filter is {filter!r}; expected ids (a set, list or array), or a boolean array with an element for each "
+            "id from 0 on: payloads and their fields are in a Store"
+        )
+    array = filter if isinstance(filter, np.ndarray) else np.asarray(list(filter))
     if array.dtype == np.bool_:
         if array.ndim != 1:
             raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")
@@ -313,5 +228,18 @@ def _check_filter(filter: ArrayLike | Set[int] | None) -> tuple[NDArray[np.int64
     return distinct(check_ids(array, name="filter")), None
 
 
-def _radius_is_missing() -> InputError:
-    return InputError("radius is missing; a FlatIndex has none of its own: pass one")
+def _check_offsets(offsets: ArrayLike, n_codes: int) -> NDArray[np.int64]:
+    checked = check_ids(offsets, name="offsets")
+    if not len(checked) or checked[0] != 0 or checked[-1] != n_codes or bool((np.diff(checked) < 0).any()):
+        raise InputError(f"offsets do not divide {n_codes:,} codes; expected them to rise from 0 to {n_codes:,}")
+    return checked
+
+
+def _check_at_least(at_least: int, offsets: NDArray[np.int64]) -> int:
+    checked = check_count(at_least, name="at_least")
+    fewest = int(np.diff(offsets).min(initial=checked))
+    if checked > fewest:
+        raise InputError(
+            f"at_least is {checked}, and the query has {fewest} codes, of which no more can match; ask for fewer"
+        )
+    return checked

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, unpack
 from hamtarget.items import Id, Item
-from hamtarget.search.limits import Limits
+from hamtarget.query import RunningBounds, Work
 from hamtarget.serve.lanes.memory import Holding
 from hamtarget.store import Store
 
@@ -64,12 +64,12 @@ class Cartographer:
         self._lock = Lock()
         self._drawn: tuple[tuple[int, int], CodeMap] | None = None
 
-    def draw(self, n: int, limits: Limits, holding: Holding) -> CodeMap:
+    def draw(self, n: int, bounds: RunningBounds, holding: Holding) -> CodeMap:
         """Return a map of `n` items, drawn at random, or of all where there are fewer.
 
         Args:
             n: number of items.
-            limits: bounds on the work.
+            bounds: bounds on the work.
             holding: memory of the request, which the bits of the codes are taken from.
 
         Raises:
@@ -81,7 +81,7 @@ class Cartographer:
             if self._drawn is not None and self._drawn[0] == key:
                 return self._drawn[1]
         ids = self._store.sample_ids(n)
-        items = self._store.get(ids, limits=limits)
+        items = self._store.get(ids, work=Work(bounds))
         found = [(id, item) for id, item in zip(ids, items, strict=True) if item is not None]
         # An item with several codes stands where its first one does.
         codes = np.array(
@@ -93,7 +93,7 @@ class Cartographer:
             points, shares = project(codes, self._store.n_bits)
         finally:
             holding.give(n_bytes)
-        limits.check()
+        bounds.check()
         labels = [_label(item) for _, item in found]
         drawn = CodeMap([id for id, _ in found], points, shares, labels, len(found) == len(self._store))
         with self._lock:

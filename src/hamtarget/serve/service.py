@@ -16,7 +16,7 @@ from starlette.requests import Request
 from hamtarget.codes import Codes
 from hamtarget.errors import HamtargetError, LimitError
 from hamtarget.items import Id, Item
-from hamtarget.search.limits import Limits
+from hamtarget.query import RunningBounds
 from hamtarget.serve.code_map import Cartographer
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes.askers import Asker, SlowLane, asker_of
@@ -38,7 +38,7 @@ from hamtarget.serve.lanes.jobs import (
 )
 from hamtarget.serve.lanes.match_work import Matched, match_slowly
 from hamtarget.serve.lanes.memory import MemoryAccount
-from hamtarget.serve.lanes.work import TooSlow, Work
+from hamtarget.serve.lanes.work import ServiceWork, TooSlow
 from hamtarget.serve.messages.group_messages import GroupMembersRequest, GroupsRequest
 from hamtarget.serve.messages.item_messages import ItemIn
 from hamtarget.serve.messages.match_messages import MatchRequest
@@ -92,14 +92,14 @@ class Service:
         self.settings = settings
         self.meters = Meters()
         self.memory = MemoryAccount(settings.max_held_bytes, settings.max_request_bytes)
-        self.work = Work(store, settings, self.meters)
+        self.work = ServiceWork(store, settings, self.meters)
         self._grouping = Grouping(self.work, settings.threads)
         self._cartographer = Cartographer(store)
         self.is_ready = False
         # True also where another process makes the changes.
         self.takes_changes = not store.read_only
-        # Limits of the requests under way; one that is answered goes by itself.
-        self._running: WeakSet[Limits] = WeakSet()
+        # Bounds of the requests under way; one that is answered goes by itself.
+        self._running: WeakSet[RunningBounds] = WeakSet()
         self._is_cancelled = False
         self._n_searches = 0
         self._encoding: Coalescer[EncodeJob, Encoded] = self._lane("encode", self.work.encode, ENCODED_ROWS)
@@ -161,17 +161,17 @@ class Service:
         self.is_ready = False
         self._is_cancelled = True
         self._grouping.end()
-        for limits in list(self._running):
-            limits.cancel()
+        for bounds in list(self._running):
+            bounds.cancel()
 
     def asker(self, request: Request) -> Asker:
         """Return who asks, with the limits of the request; its clock starts now."""
         return asker_of(request, self.settings, self.memory, self._slow, self._note_running)
 
-    def _note_running(self, limits: Limits) -> None:
-        self._running.add(limits)
+    def _note_running(self, bounds: RunningBounds) -> None:
+        self._running.add(bounds)
         if self._is_cancelled:
-            limits.cancel()
+            bounds.cancel()
 
     async def search(self, asked: OneQuery, asker: Asker) -> Found:
         """Search for one query, and return its hits with their items."""
@@ -188,7 +188,7 @@ class Service:
         finally:
             self._n_searches -= 1
         if needs_items(found):
-            found = await self._slowly(asker, partial(self.work.show_slowly, found, asker.limits))
+            found = await self._slowly(asker, partial(self.work.show_slowly, found, asker.bounds))
         if asked.histogram:
             code = query.codes[:1]
             found = replace(found, histogram=await self._sampling.submit(code, client=asker.client))
@@ -201,14 +201,14 @@ class Service:
                 f"{asked.limit:,} groups of up to {asked.members:,} members may give more than "
                 f"{self.settings.max_items:,} items; ask for fewer"
             )
-        found: ShownGroups = await self._slowly(asker, partial(self._grouping.page, asked, asker.limits))
+        found: ShownGroups = await self._slowly(asker, partial(self._grouping.page, asked, asker.bounds))
         return found
 
     async def group_members(self, asked: GroupMembersRequest, asker: Asker) -> ShownMembers:
         """Return members of one group."""
         if asked.limit > self.settings.max_items:
             raise refused(f"limit is {asked.limit:,}; ask for at most {self.settings.max_items:,} members at a time")
-        found: ShownMembers = await self._slowly(asker, partial(self._grouping.members, asked, asker.limits))
+        found: ShownMembers = await self._slowly(asker, partial(self._grouping.members, asked, asker.bounds))
         return found
 
     async def search_batch(self, asked: ManyQueries, asker: Asker) -> Found:
@@ -223,7 +223,7 @@ class Service:
         if asked.limit > min(self.settings.max_hits, self.settings.max_items if asked.payload else asked.limit):
             raise refused(f"limit is {asked.limit:,}; ask for fewer matches, or without payloads")
         queries = await self._queries.of_match(asked, asker)
-        matched: Matched = await self._slowly(asker, partial(match_slowly, self.work, asked, queries, asker.limits))
+        matched: Matched = await self._slowly(asker, partial(match_slowly, self.work, asked, queries, asker.bounds))
         asker.facts.hits += len(matched.matches)
         return matched
 
@@ -273,7 +273,7 @@ class Service:
         try:
             (item,) = await self._reading.submit([id], client=asker.client)
         except TooSlow:
-            (item,) = await self._slowly(asker, partial(self.work.read_slowly, [id], asker.limits))
+            (item,) = await self._slowly(asker, partial(self.work.read_slowly, [id], asker.bounds))
         if item is None:
             raise not_found("there is no item of this id")
         return item
@@ -289,7 +289,7 @@ class Service:
 
     async def map(self, n: int, asker: Asker) -> bytes:
         """Return the map of `n` items as an answer."""
-        draw = partial(self._cartographer.draw, n, asker.limits, asker.holding)
+        draw = partial(self._cartographer.draw, n, asker.bounds, asker.holding)
         body: bytes = await self._slowly(asker, lambda: draw().body())
         asker.holding.take(len(body))
         return body
@@ -328,7 +328,7 @@ class Service:
         while start < n_queries:
             stop = min(n_queries, start + slices.size)
             part = job if stop - start == n_queries else part_of(job, start, stop)
-            parts.append(await self._slowly(asker, partial(self.work.search_slowly, part, asker.limits)))
+            parts.append(await self._slowly(asker, partial(self.work.search_slowly, part, asker.bounds)))
             slices.took(stop - start, parts[-1].ms / 1000)
             start = stop
         join = partial(join_found, job, parts)

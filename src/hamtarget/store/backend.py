@@ -7,26 +7,28 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from numpy.typing import ArrayLike
+
+from hamtarget.answer import Answer, Hits
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item, Match
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import Work
+from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Hits
-from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.kept import ReadGroups
 from hamtarget.store.groups.tables import Kind
 from hamtarget.store.items.batches import Batch
-from hamtarget.store.items.matching import Threshold
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
 T = TypeVar("T")
 
-FindInCells = Callable[[NeighborIndex, MultiIndex], BatchHits | None]
+FindInCells = Callable[[NeighborIndex, MultiIndex], Answer | None]
 """Finds hits in cells and the index they belong to; None if a hit was deleted meanwhile."""
 
 
@@ -92,7 +94,7 @@ class Backend(Protocol):
         """Open the encoder that was saved with the store."""
         ...
 
-    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
+    def count(self, filter: Filter | None, limits: _native.Limits | None = None) -> int:
         """Return the number of items that pass."""
         ...
 
@@ -100,26 +102,24 @@ class Backend(Protocol):
         """Begin a transaction, or join that of this thread; at the end all of it is committed, or nothing."""
         ...
 
-    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
+    def get(self, ids: list[Id], limits: _native.Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
         ...
 
-    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: _native.Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         ...
 
-    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+    def answer_code(self, code: ArrayLike, radius: int | None, limit: int | None, is_nearest: bool) -> Hits | None:
+        """Return the hits of one code in the fastest way; None where there is none, or it must be looked at closely."""
+        ...
+
+    def find_one(self, request: Request, filter: Filter | None) -> Hits:
         """Return the hits of a request for one query."""
         ...
 
-    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries."""
-        ...
-
-    def match(
-        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
-    ) -> tuple[Match, ...]:
-        """Return the items that the codes of a request, which are of one query, match."""
+    def find(self, request: Request, filter: Filter | None) -> Answer:
+        """Return the hits of a request for any number of queries, or the items that their codes match."""
         ...
 
     @property
@@ -148,11 +148,11 @@ class Backend(Protocol):
         """Return the cells of the vectors, if there are any."""
         ...
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Fit cells to all vectors by an index that is not fitted yet; keep them if they are faster than a scan."""
         ...
 
-    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+    def find_in_cells(self, find: FindInCells) -> Answer | None:
         """Return what `find` finds in the cells and the index; None where there are no cells."""
         ...
 
@@ -169,15 +169,11 @@ class Backend(Protocol):
         """Keep what was measured for `k` neighbours, in place of what was there; it is no change of the items."""
         ...
 
-    def pairs(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> Iterator[Pair]:
+    def pairs(self, radius: int, work: Work) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
         ...
 
-    def ask_groups(
-        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
-    ) -> T:
+    def ask_groups(self, kind: Kind, answer: ReadGroups[T], work: Work) -> T:
         """Bring groups of a kind to the last change, and return what `answer` reads of them."""
         ...
 

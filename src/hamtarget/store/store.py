@@ -14,32 +14,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._metric import MetricName
+from hamtarget.answer import Answer, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
-from hamtarget.filters import Filter
-from hamtarget.items import Id, Item, Match, Payload
+from hamtarget.filters import Filter, FilterLike
+from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
+from hamtarget.query import Asked, Query, Work, check_count, check_work
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits, check_limits
-from hamtarget.search.requests import (
-    Requests,
-    check_count,
-    many_codes,
-    many_rows_of_logits,
-    one_code,
-    one_embedding,
-    one_row_of_logits,
-)
-from hamtarget.search.results import BatchHits, Hits, bytes_in_words
+from hamtarget.search.requests import CodeKind
+from hamtarget.searchable import Searchable
 from hamtarget.store.backend import Backend
-from hamtarget.store.defaults.probe_defaults import default_budget, default_radius
+from hamtarget.store.defaults.probe_defaults import default_radius
 from hamtarget.store.groups.asking import ask_for_groups, ask_for_members, kind_of_groups
 from hamtarget.store.groups.results import Groups, Linkage, Member
 from hamtarget.store.items.batches import batch_of_items, batch_of_rows
 from hamtarget.store.items.encoded_inputs import embeddings_of, encode, many_inputs, one_input
 from hamtarget.store.items.ids import check_id, check_ids
-from hamtarget.store.items.matching import check_n_codes, check_threshold
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.reports import BackupReport, Pair, RepairReport, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
@@ -51,10 +43,9 @@ from hamtarget.store.vectors.tuning import Tuning, check_recall
 
 # Items of one `put` that are encoded and written at a time; all of them are one transaction.
 _ITEMS_AT_ONCE = 512
-_ONE_OF_BOTH = "a query as the encoder takes it and {0} are both given or both missing; give one of them"
 
 
-class Store:
+class Store(Searchable):
     """A durable collection of items (id, code, embedding, payload), found by the distance of their codes.
 
     Use `Store.create` or `Store.open`, and `close` at the end or a `with` block. A store is a folder, or lives in a
@@ -76,15 +67,19 @@ class Store:
         >>> store.close()
     """
 
+    radius: int
+    """Radius of searches that do not name one."""
+
     def __init__(self, engine: Backend) -> None:
         """Use `Store.create` or `Store.open`."""
         self._engine = engine
         self._encoder: Encoder | None = None
         kept = engine.settings
-        self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
+        self.n_bits, self.radius = kept.n_bits, kept.radius
+        self._codes = CodeKind(kept.n_bits, kept.embeddings)
         self._near: NearestVectors | None = None
         if kept.keeps_vectors and kept.embeddings is not None:
-            self._near = NearestVectors(engine, self._requests, kept.embeddings, lambda: self.encoder)
+            self._near = NearestVectors(engine, self._codes, kept.embeddings, lambda: self.encoder)
 
     @classmethod
     def create(
@@ -216,16 +211,6 @@ class Store:
         return self._engine.read_only
 
     @property
-    def n_bits(self) -> int:
-        """Bits of a code."""
-        return self._engine.settings.n_bits
-
-    @property
-    def radius(self) -> int:
-        """Radius of searches that do not name one."""
-        return self._engine.settings.radius
-
-    @property
     def substrings(self) -> int:
         """Number of substrings by which codes are looked up now."""
         return self._engine.substrings
@@ -281,17 +266,17 @@ class Store:
             return False
         return self.get([wanted])[0] is not None
 
-    def count(self, filter: Filter | None = None, *, limits: Limits | None = None) -> int:
+    def count(self, filter: FilterLike | None = None, *, work: Work | None = None) -> int:
         """Return the number of items, or of those that pass a filter.
 
         Args:
             filter: as in `search`.
-            limits: bounds on the work; every item whose payload is looked at is a row.
+            work: bounds; every item whose payload is looked at is a row.
 
         Raises:
-            LimitError: the work reached one of its limits.
+            LimitError: the work reached one of its bounds.
         """
-        return self._engine.count(filter, _checked(limits))
+        return self._engine.count(Filter.of(filter), check_work(work).limits)
 
     def put(self, items: Iterable[Item]) -> int:
         """Put items, in place of those with the same ids: all of them are then on disk, or none.
@@ -369,387 +354,88 @@ class Store:
         with self._engine.write():
             yield
 
-    def get(self, ids: Iterable[Id] | NDArray[Any], *, limits: Limits | None = None) -> list[Item | None]:
+    def get(self, ids: Iterable[Id] | NDArray[Any], *, work: Work | None = None) -> list[Item | None]:
         """Return the items of these ids, None for those that are not there.
 
         Args:
             ids: strings or integers.
-            limits: bounds on the work; bytes are counted before they are read.
+            work: bounds; bytes are counted before they are read.
 
         Raises:
             CorruptFileError: an item is damaged.
-            LimitError: the work reached one of its limits.
+            LimitError: the work reached one of its bounds.
         """
-        return self._engine.get(check_ids(ids), _checked(limits))
+        return self._engine.get(check_ids(ids), check_work(work).limits)
 
-    def payloads(self, ids: Iterable[Id] | NDArray[Any], *, limits: Limits | None = None) -> list[Any]:
+    def payloads(self, ids: Iterable[Id] | NDArray[Any], *, work: Work | None = None) -> list[Any]:
         """Return the payloads of these ids, such as those of hits; None where there is no payload or no item."""
-        return [None if item is None else item.payload for item in self.get(ids, limits=limits)]
+        return [None if item is None else item.payload for item in self.get(ids, work=work)]
 
-    def scan(self, filter: Filter | None = None, *, limits: Limits | None = None) -> Iterator[Item]:
+    def scan(self, filter: FilterLike | None = None, *, work: Work | None = None) -> Iterator[Item]:
         """Yield all items, or those that pass a filter, as they were when the scan began: integer ids first, ascending.
 
         Args:
             filter: as in `search`.
-            limits: bounds on the work, until the last item is taken; bytes are counted before they are read.
+            work: bounds, until the last item is taken; bytes are counted before they are read.
 
         Raises:
             CorruptFileError: an item is damaged.
-            LimitError: the work reached one of its limits.
+            LimitError: the work reached one of its bounds.
         """
-        return self._engine.scan(filter, _checked(limits))
+        return self._engine.scan(Filter.of(filter), check_work(work).limits)
 
-    def search(
-        self,
-        query: Any = None,
-        radius: int | None = None,
-        *,
-        code: ArrayLike | None = None,
-        limit: int | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find every item within `radius` bits of a query, nearest first, or the first `limit` of them.
-
-        Example:
-            >>> import numpy as np
-            >>> with Store.create("pictures", n_bits=64, radius=2) as store:
-            ...     store.put_rows([1, "two"], codes=np.zeros((2, 8), dtype=np.uint8))
-            ...     store.search(code=np.zeros(8, dtype=np.uint8), limit=1, cost=True).cost
-            Cost(buckets=0, candidates=2, comparisons=0)
-
-        Args:
-            query: one input that the encoder takes, or else
-            code: packed uint8, (n_bits / 8,). For several queries see `search_batch`.
-            radius: from 0 to n_bits - 1; the store's own by default.
-            limit: most hits; all of them by default.
-            filter: the value, or the `Range` of values, of each named top-level field of the payload.
-            rerank: so many of the hits (after `limit`), the closest by embedding.
-            embedding: of the query, (n_dims,), for `rerank`; that of the encoder by default.
-            cost: if True, the result's `cost` says how much work the query took.
-            limits: bounds on the work.
-
-        Returns:
-            The hits; those at one distance are in the order of integer ids, then in that in which they were first
-            stored. An item with several codes is found once, by its nearest code, and comes after those with one; if
-            hits are re-ranked, `limit` counts codes.
-
-        Raises:
-            InputError, and its kinds: a number is out of range, or an array is not what it should be.
-            LimitError: the search reached one of its limits.
-        """
-        if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank, instead="search_batch")
-        elif code is None:
-            raise InputError(_ONE_OF_BOTH.format("code"))
-        if embedding is not None:
-            embedding = one_embedding(embedding)
-        requests = self._requests
-        request = requests.search(
-            one_code(code, requests.n_bits, instead="search_batch"),
-            radius,
-            limit=limit,
-            rerank=rerank,
-            embedding=embedding,
-            limits=limits,
-        )
-        return self._engine.find_one(request, filter, cost=cost)
-
-    def search_batch(
-        self,
-        queries: Any = None,
-        radius: int | None = None,
-        *,
-        codes: ArrayLike | None = None,
-        limit: int | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find every item within `radius` bits of each of a batch of queries; see `search`.
-
-        Args:
-            queries: a batch of inputs that the encoder takes, or else
-            codes: packed uint8, (queries, n_bits / 8).
-            radius: as in `search`.
-            limit: most hits for each query.
-            filter: as in `search`.
-            rerank: as in `search`, for each query.
-            embedding: of the queries, (queries, n_dims), for `rerank`; those of the encoder by default.
-            threads: the queries are shared among so many threads.
-            cost: if True, the result's `costs` say how much work each query took.
-            limits: bounds on the work of all queries together.
-
-        Raises:
-            As `search`.
-        """
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="search")
-        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
-        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
-
-    def match(
-        self,
-        inputs: Any = None,
-        radius: int | None = None,
-        *,
-        codes: ArrayLike | None = None,
-        at_least: int = 1,
-        limit: int | None = None,
-        filter: Filter | None = None,
-        threads: int = 1,
-        limits: Limits | None = None,
-    ) -> tuple[Match, ...]:
-        """Find the items that match a query of several codes, such as the frames of a video: k of n of its codes.
-
-        A code of the query is matched by an item if at least one code of the item lies within `radius` bits of it. k
-        counts these codes of the query, and n is how many it has: an item is found if k is `at_least` or more. The
-        other way about, each match also tells how many of the item's codes are matched, and of how many.
-
-        Example:
-            >>> import numpy as np
-            >>> frames = np.array([[0] * 8, [255] * 8, [15] * 8], dtype=np.uint8)
-            >>> with Store.create("videos", n_bits=64, radius=2) as store:
-            ...     store.put([Item("a.mp4", codes=frames), Item("b.mp4", codes=frames[1:])])
-            ...     [(match.id, match.n_query_matched) for match in store.match(codes=frames, at_least=3)]
-            2
-            [('a.mp4', 3)]
-
-        Args:
-            inputs: 1 to 64 inputs that the encoder takes, all of one query, or else
-            codes: packed uint8, (codes, n_bits / 8): 1 to 64 of them.
-            radius: as in `search`.
-            at_least: fewest codes of the query that an item must match.
-            limit: most items; all of them by default.
-            filter: as in `search`.
-            threads: the codes are shared among so many threads.
-            limits: bounds on the work; each code that is found for a code of the query is a hit.
-
-        Returns:
-            Those with most matched codes of the query first, then those at the smallest distance of two codes, then in
-            the order of `search`.
-
-        Raises:
-            As `search`; InputError also if there are too many codes, or fewer than `at_least`.
-        """
-        wanted, _ = self._encode_many(inputs, codes, None, None, instead="search")
-        check_n_codes(wanted)
-        request = self._requests.search(wanted, radius, limit=None, rerank=None, embedding=None, limits=limits)
-        threshold = check_threshold(at_least, limit, len(wanted))
-        return self._engine.match(request, filter, threshold, threads=threads)
-
-    def nearest(
-        self,
-        query: Any = None,
-        k: int = 10,
-        *,
-        code: ArrayLike | None = None,
-        recall: float | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find the `k` nearest items; all of them where there are fewer.
-
-        In a store that keeps vectors, a query that is a vector finds the nearest vectors, as many of the true ones as
-        `recall` says: by settings that were measured on the store's own rows (see `tune`), or by comparing all vectors
-        where that is faster, where there is a filter, and for a recall of 1. Elsewhere, and for a code, items with the
-        nearest codes are found, exactly. For arguments that are not explained here see `search`.
-
-        Args:
-            query: one input that the encoder takes, or else
-            code: packed uint8, (n_bits / 8,).
-            k: number of items.
-            recall: in a store that keeps vectors, share of the true nearest to find, above 0 and up to 1; 0.95 by
-                default.
-            filter: as in `search`.
-            rerank: of the `k` items with the nearest codes, so many, the closest by embedding.
-            embedding: as in `search`.
-            cost: as in `search`.
-            limits: as in `search`. A store that is not tuned yet is not tuned under limits: all vectors are compared.
-
-        Raises:
-            InputError, and its kinds: as `search`; and for a vector of zeros where the metric is "cosine".
-            LimitError: the search reached one of its limits.
-
-        Example:
-            >>> import numpy as np
-            >>> with Store.create("near", n_bits=64) as store:
-            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
-            ...     store.nearest(code=np.zeros(8, dtype=np.uint8), k=2)
-            Hits(2 hits: Hit(id='a', distance=0), Hit(id='b', distance=3))
-        """
-        near = self._vector_search(recall, query is not None and code is None, rerank)
+    def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
+        """Answer a batch of queries; see `Searchable.answer`. A filter is one of payloads."""
+        work = check_work(work)
+        near = self._vector_search(asked, query)
         if near is not None:
-            inputs = one_input(self.encoder, query, instead="nearest_batch")
-            vectors = self._own_vectors(inputs, embedding)
-            return near.find_batch(
-                vectors,
-                k,
-                recall,
-                logits=self.encoder.logits(inputs),
-                filter=filter,
-                threads=1,
-                cost=cost,
-                limits=limits,
-            )[0]
-        if query is not None:
-            code, embedding = self._encode_one(query, code, embedding, rerank, instead="nearest_batch")
-        elif code is None:
-            raise InputError(_ONE_OF_BOTH.format("code"))
-        request = self._requests.nearest(
-            one_code(code, self._requests.n_bits, instead="nearest_batch"),
-            k,
-            rerank=rerank,
-            embedding=one_embedding(embedding),
-            limits=limits,
-        )
-        return self._engine.find_one(request, filter, cost=cost)
+            return near.find(asked, query, Filter.of(query.filter), work)
+        return self._engine.find(self._codes.request(asked, query, work), Filter.of(query.filter))
 
-    def nearest_batch(
-        self,
-        queries: Any = None,
-        k: int = 10,
-        *,
-        codes: ArrayLike | None = None,
-        logits: ArrayLike | None = None,
-        recall: float | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find the `k` nearest items of each of a batch of queries; see `nearest` and `search_batch`.
+    def answer_one(self, asked: Asked, query: Query, work: Work) -> Hits:
+        """Answer one query, given as a batch of one: where it is asked by code, without the arrays of a batch."""
+        if self._near is not None and self._vector_search(asked, query) is not None:
+            return self.answer(asked, query, work)[0]
+        return self._engine.find_one(self._codes.request(asked, query, work), Filter.of(query.filter))
 
-        Vectors that are encoded already may come as `logits` and `embedding`, as the store keeps it.
-        """
-        near = self._vector_search(recall, codes is None and (queries is not None or logits is not None), rerank)
-        if logits is not None and (near is None or queries is not None or embedding is None):
-            raise InputError("logits are given; nearest_batch takes them with embedding, in a store that keeps vectors")
-        if near is not None:
-            if logits is None:
-                inputs = many_inputs(self.encoder, queries, instead="nearest")
-                vectors, made = self._own_vectors(inputs, embedding), self.encoder.logits(inputs)
-            else:
-                made = many_rows_of_logits(logits, self.n_bits)
-                vectors = self._checked_vectors(embedding, len(made))
-            return near.find_batch(
-                vectors, k, recall, logits=made, filter=filter, threads=threads, cost=cost, limits=limits
-            )
-        wanted, embedding = self._encode_many(queries, codes, embedding, rerank, instead="nearest")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
-        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+    def answer_code(
+        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+    ) -> Hits | None:
+        """Answer a query for one code without a step more than needed, if it is an array of the right kind."""
+        if query is not None or type(code) is not np.ndarray:
+            return None
+        return self._engine.answer_code(code, radius, limit, is_nearest)
 
-    def probe(
-        self,
-        query: Any = None,
-        budget: int | None = None,
-        *,
-        logits: ArrayLike | None = None,
-        radius: int | None = None,
-        limit: int | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`.
-
-        Example:
-            >>> import numpy as np
-            >>> with Store.create("likely", n_bits=64, radius=2) as store:
-            ...     store.put_rows(["a", "b"], codes=np.array([[0] * 8, [7] + [0] * 7], dtype=np.uint8))
-            ...     [hit.id for hit in store.probe(logits=np.full(64, -1.0), budget=100, radius=63)]
-            ['a', 'b']
-
-        Args:
-            query: one input that the encoder takes, or else
-            logits: of the query, (n_bits,). For several queries see `probe_batch`.
-            budget: most rows read; an empty bucket counts as one row. A hundredth of the items by default, and at
-                least 1,000.
-            radius: hits lie within so many bits. By default the store's own radius; where its encoder was trained for
-                probing, every row that is read is a hit.
-            limit: as in `search`.
-            filter: as in `search`; what does not pass counts as read.
-            rerank: as in `search`. A store without embeddings ranks by the query's logits instead.
-            embedding: as in `search`.
-            comparisons: most items whose embeddings are compared; all hits by default.
-            cost: as in `search`.
-            limits: as in `search`.
-
-        Raises:
-            As `search`.
-        """
-        if (query is None) == (logits is None):
-            raise InputError(_ONE_OF_BOTH.format("logits"))
-        vectors = one_embedding(embedding)
-        if logits is None:
-            inputs = one_input(self.encoder, query, instead="probe_batch")
-            made = self.encoder.logits(inputs)
-            vectors = self._own_embedding(inputs, made, rerank) if vectors is None else vectors
+    def _asked(self, query: Any, code: ArrayLike | None, wanted: Query, *, many: bool) -> Asked:
+        """Return codes as they are; encode inputs, and make of them only what the query needs."""
+        given = self._given(query, code, "codes" if many else "a code")
+        if code is not None:
+            return Asked(given)
+        if many:
+            inputs = many_inputs(self.encoder, given, instead="search")
         else:
-            made = one_row_of_logits(logits, self.n_bits)
-        request = self._requests.probe(
-            made,
-            default_budget(len(self)) if budget is None else budget,
-            radius=default_radius(self) if radius is None else radius,
-            limit=limit,
-            rerank=rerank,
-            embedding=vectors,
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self._engine.find_one(request, filter, cost=cost)
+            inputs = one_input(self.encoder, given, instead="search_batch")
+        asked = self._encoded(inputs, wanted)
+        return asked if many else asked.row(0)
 
-    def probe_batch(
-        self,
-        queries: Any = None,
-        budget: int | None = None,
-        *,
-        logits: ArrayLike | None = None,
-        radius: int | None = None,
-        limit: int | None = None,
-        filter: Filter | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Search approximately for a batch of queries, with a budget for each; see `probe` and `search_batch`."""
-        if (queries is None) == (logits is None):
-            raise InputError(_ONE_OF_BOTH.format("logits"))
-        if logits is None:
-            inputs = many_inputs(self.encoder, queries, instead="probe")
-            made = self.encoder.logits(inputs)
-            embedding = self._own_embedding(inputs, made, rerank) if embedding is None else embedding
-        else:
-            made = many_rows_of_logits(logits, self.n_bits)
-        request = self._requests.probe(
-            made,
-            default_budget(len(self)) if budget is None else budget,
-            radius=default_radius(self) if radius is None else radius,
-            limit=limit,
-            rerank=rerank,
-            embedding=embedding,
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+    def _encoded(self, inputs: NDArray[Any], wanted: Query) -> Asked:
+        kind = self.embeddings
+        by_vectors = self._near is not None and _is_for_vectors(wanted)
+        if by_vectors or wanted.budget is not None:
+            logits = self.encoder.logits(inputs)
+            if kind is None or (wanted.rerank is None and not by_vectors):
+                return Asked(logits=logits)
+            vectors = embeddings_of(logits, kind) if self._near is None else query_rows(inputs, kind)
+            return Asked(logits=logits, embeddings=vectors)
+        ranked_by = None if wanted.rerank is None else kind
+        codes, made = encode(self.encoder, inputs, ranked_by, keeps_vectors=self._near is not None)
+        return Asked(codes, embeddings=made)
 
-    def tune(self, k: int = USUAL_K, *, threads: int | None = None, progress: Progress | None = None) -> Tuning:
+    def _own_radius(self, budget: int | None) -> int:
+        """Return the store's radius; with a budget, every bit where the codes were made for that."""
+        return self.radius if budget is None else default_radius(self)
+
+    def tune(self, k: int = USUAL_K, *, work: Work | None = None) -> Tuning:
         """Group the vectors of the store into cells, measure which settings of `nearest` give which recall, keep both.
 
         This is `NeighborIndex.fit` with the vectors of a folder; what it makes lies beside the index and follows every
@@ -759,13 +445,12 @@ class Store:
 
         Args:
             k: number of neighbours; what is measured serves fewer as well.
-            threads: by default one for each core.
-            progress: called with steps done and all steps.
+            work: threads, by default one for each core, and progress in steps.
 
         Raises:
             InputError: the store keeps no vectors, or has not more than k + 1 items.
         """
-        return self._vectors().tune(k, threads=threads, progress=progress)
+        return self._vectors().tune(k, check_work(work))
 
     @property
     def needs_tuning(self) -> bool:
@@ -793,22 +478,15 @@ class Store:
         """Return the ids of `n` items drawn at random without repeats, or of all where there are fewer."""
         return self._engine.sample_ids(check_count(n, name="n"), seed)
 
-    def near_duplicates(
-        self,
-        radius: int | None = None,
-        *,
-        threads: int = 1,
-        progress: Progress | None = None,
-        limits: Limits | None = None,
-    ) -> Iterator[Pair]:
+    def near_duplicates(self, radius: int | None = None, *, work: Work | None = None) -> Iterator[Pair]:
         """Yield all pairs of items within `radius` bits of each other, each once, in the order of `a`.
 
-        Items that are changed during the iteration are seen as they were or as they are. `progress` is called with
-        items done and all items. With `limits`, rows and hits are those of the searches for each item: an item finds
-        itself, and both items of a pair find each other.
+        Items that are changed during the iteration are seen as they were or as they are. Progress counts items. Rows
+        and hits of the bounds are those of the searches for each item: an item finds itself, and both items of a pair
+        find each other.
         """
         within = self.radius if radius is None else check_radius(radius, self.n_bits)
-        return self._engine.pairs(within, threads=threads, progress=progress, limits=_checked(limits))
+        return self._engine.pairs(within, check_work(work))
 
     def groups(
         self,
@@ -818,9 +496,7 @@ class Store:
         limit: int | None = 50,
         after: int | None = None,
         members: int | None = 100,
-        threads: int = 1,
-        progress: Progress | None = None,
-        limits: Limits | None = None,
+        work: Work | None = None,
     ) -> Groups:
         """Return groups of near duplicates, largest first; they are kept, and later calls only follow the changes.
 
@@ -843,14 +519,13 @@ class Store:
             limit: most groups of the page; None for all.
             after: `next` of the page before.
             members: most members of each group; None for all. `Group.is_capped` tells that there are more.
-            threads: that search when all groups are made for the first time.
-            progress: called with different codes done and all of them, when all groups are made.
-            limits: bounds on the work; if it reaches one, the groups that are kept stay as they were. Rows and hits are
-                those of searches for new codes, and members that are read.
+            work: threads and progress in different codes, when all groups are made for the first time; and bounds:
+                where one is reached, the groups that are kept stay as they were. Rows and hits are those of searches
+                for new codes, and members that are read.
 
         Raises:
             InputError: an argument is out of range, or there is no group `after` any more.
-            LimitError: the work reached one of its limits.
+            LimitError: the work reached one of its bounds.
             WriteError: the disk is full.
         """
         return ask_for_groups(
@@ -859,9 +534,7 @@ class Store:
             limit=limit,
             after=after,
             members=members,
-            threads=threads,
-            progress=progress,
-            limits=_checked(limits),
+            work=check_work(work).started(),
         )
 
     def group_members(
@@ -872,7 +545,7 @@ class Store:
         linkage: Linkage = "single",
         start: int = 0,
         limit: int = 100,
-        limits: Limits | None = None,
+        work: Work | None = None,
     ) -> tuple[Member, ...]:
         """Return members of a group, the representative first, then those nearest to it: `limit` of them from `start`.
 
@@ -882,14 +555,14 @@ class Store:
             linkage: as in `groups`.
             start: number of members to skip.
             limit: most members to return.
-            limits: as in `groups`.
+            work: as in `groups`.
 
         Raises:
             InputError: there is no such group any more, or an argument is out of range.
-            LimitError: the work reached one of its limits.
+            LimitError: the work reached one of its bounds.
         """
         kind = kind_of_groups(self._engine, radius, linkage)
-        return ask_for_members(self._engine, kind, group, start=start, limit=limit, limits=_checked(limits))
+        return ask_for_members(self._engine, kind, group, start=start, limit=limit, work=check_work(work).started())
 
     def compact(self) -> None:
         """Save the index as one piece, and give the space of deleted items back to the disk.
@@ -993,74 +666,29 @@ class Store:
         """Return how much there is of everything."""
         return self._engine.stats()
 
-    def _encode_one(
-        self, query: Any, code: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
-    ) -> tuple[ArrayLike, ArrayLike | None]:
-        """Return the code of a query and, if hits are to be re-ranked, its embedding."""
-        if code is not None:
-            raise InputError(_ONE_OF_BOTH.format("code"))
-        kind = None if rerank is None or embedding is not None else self.embeddings
-        inputs = one_input(self.encoder, query, instead=instead)
-        codes, made = encode(self.encoder, inputs, kind, keeps_vectors=self._near is not None)
-        return codes[0], embedding if made is None else made[0]
-
-    def _encode_many(
-        self, queries: Any, codes: ArrayLike | None, embedding: ArrayLike | None, rerank: int | None, *, instead: str
-    ) -> tuple[Codes, ArrayLike | None]:
-        """Return the codes of a batch of queries and, if hits are to be re-ranked, their embeddings."""
-        if (queries is None) == (codes is None):
-            raise InputError(_ONE_OF_BOTH.format("codes"))
-        if codes is not None:
-            return many_codes(codes, self.n_bits, instead=instead), embedding
-        kind = None if rerank is None or embedding is not None else self.embeddings
-        inputs = many_inputs(self.encoder, queries, instead=instead)
-        made_codes, made = encode(self.encoder, inputs, kind, keeps_vectors=self._near is not None)
-        return made_codes, embedding if made is None else made
-
     def _vectors(self) -> NearestVectors:
         if self._near is None:
             raise InputError(f"{self.path} keeps no vectors; create it with an encoder of near vectors, or vectors=...")
         return self._near
 
-    def _vector_search(self, recall: float | None, has_vector: bool, rerank: int | None) -> NearestVectors | None:
+    def _vector_search(self, asked: Asked, query: Query) -> NearestVectors | None:
         """Return the search by vectors, if that is what is asked for.
 
         Raises:
             InputError: a recall is asked for where it means nothing.
         """
-        if recall is not None:
-            check_recall(recall)
+        has_vectors = asked.codes is None and asked.logits is not None and asked.embeddings is not None
+        if query.recall is not None:
+            check_recall(query.recall)
             self._vectors()
-            if not has_vector or rerank is not None:
-                raise InputError("recall is given with a code or with rerank; it is for queries that are vectors")
-        return self._near if has_vector and rerank is None else None
-
-    def _own_vectors(self, inputs: NDArray[Any], embedding: ArrayLike | None) -> NDArray[Any]:
-        """Return vectors, which the encoder takes, as they are compared with those that are kept."""
-        if embedding is not None:
-            raise InputError("embedding is given with a query that is a vector; the vector is what is compared")
-        if self.embeddings is None:
-            raise TypeError("a store of vectors does not know their kind")
-        return query_rows(inputs, self.embeddings)
-
-    def _checked_vectors(self, embedding: ArrayLike | None, n_rows: int) -> NDArray[Any]:
-        if self.embeddings is None or embedding is None:
-            raise TypeError("a store of vectors does not know their kind")
-        return self.embeddings.check_queries(embedding, n_rows=n_rows)
-
-    def _own_embedding(
-        self, inputs: NDArray[Any], logits: NDArray[np.float32], rerank: int | None
-    ) -> NDArray[Any] | None:
-        """Return the embeddings of queries, if hits are to be re-ranked by them: vectors, or logits."""
-        if rerank is None or self.embeddings is None:
-            return None
-        return embeddings_of(logits, self.embeddings) if self._near is None else query_rows(inputs, self.embeddings)
+            if not has_vectors or not _is_for_vectors(query):
+                raise InputError("recall is given with a code, rerank or a budget; it is for queries that are vectors")
+        return self._near if has_vectors and _is_for_vectors(query) else None
 
 
-def _checked(limits: Limits | None) -> Limits | None:
-    if limits is not None:
-        check_limits(limits)
-    return limits
+def _is_for_vectors(query: Query) -> bool:
+    """Return True if the nearest are wanted, by nothing but their vectors."""
+    return query.radius is None and query.rerank is None and query.budget is None
 
 
 def _verify_folder(folder: Path, progress: Progress | None) -> StoreReport:

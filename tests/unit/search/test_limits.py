@@ -205,7 +205,7 @@ def test_hits_that_rows_of_a_later_add_push_out_do_not_count(codes):
     near = np.repeat(codes[:100], 3, axis=0)
     near[:, 0] ^= np.tile(np.array([1, 2, 3], dtype=np.uint8), 100)
     index.add(N_ROWS + np.arange(300), near)
-    assert len(index._core.parts) == 2
+    assert len(index.core.parts) == 2
     everything = index.search_batch(codes[:100])
     within = index.search_batch(codes[:100], limit=2, limits=Limits(hits=200))
     for all_hits, hits in zip(everything, within, strict=True):

@@ -40,9 +40,9 @@ def test_a_search_finds_old_and_new_rows_while_parts_are_merged():
         ids = np.flatnonzero(live)
         for query, hits in zip(queries, index.search_batch(queries), strict=True):
             assert [(hit.distance, hit.id) for hit in hits] == naive(codes[ids], ids, query, 2)
-    index._core.settle()
+    index.core.settle()
     np.testing.assert_array_equal(index.ids(), np.flatnonzero(live))
-    assert index._core.n_parts <= 8
+    assert index.core.n_parts <= 8
 
 
 def test_a_search_of_some_queries_is_that_of_each_alone():
@@ -67,23 +67,23 @@ from hamtarget.search import MultiIndex
 codes = np.random.default_rng(0).integers(0, 256, (900_000, 8), dtype=np.uint8)
 index = MultiIndex(64, 2)
 index.add(np.arange(800_000), codes[:800_000])
-parts = index._core.n_parts
+parts = index.core.n_parts
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 _, hard = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), hard))  # a merge needs 45 MB
 for start in range(800_000, 850_000, 1000):
     index.add(np.arange(start, start + 1000), codes[start : start + 1000])
-index._core.settle()
-assert index._core.n_parts > parts, "there was memory for a merge"
+index.core.settle()
+assert index.core.n_parts > parts, "there was memory for a merge"
 for row in range(0, 850_000, 1007):
     assert index.search(codes[row], 0)[0].id == row
 resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 for start in range(850_000, 900_000, 1000):
     index.add(np.arange(start, start + 1000), codes[start : start + 1000])
-index._core.settle()
+index.core.settle()
 assert len(index) == 900_000
-assert index._core.n_parts <= 6, index._core.n_parts
+assert index.core.n_parts <= 6, index.core.n_parts
 """
 
 

@@ -297,15 +297,15 @@ def test_many_small_adds_leave_few_parts() -> None:
     index = MultiIndex(64, 2)
     for start in range(0, len(codes), 100):
         index.add(np.arange(start, start + 100), codes[start : start + 100])
-    index._core.settle()
-    assert index._core.n_parts <= 6
+    index.core.settle()
+    assert index.core.n_parts <= 6
     together, _ = many(1)
     together.delete([0])
     together.add(np.arange(len(codes)), codes)
     queries = codes[::100] ^ np.uint8(1)
     assert list(index.search_batch(queries, 9)) == list(together.search_batch(queries, 9))
     index.compact()
-    assert index._core.n_parts == 1
+    assert index.core.n_parts == 1
     assert list(index.search_batch(queries, 9)) == list(together.search_batch(queries, 9))
 
 

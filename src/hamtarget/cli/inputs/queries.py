@@ -19,7 +19,7 @@ from hamtarget.cli.terminal.output import note, printable
 from hamtarget.errors import InputError
 
 if TYPE_CHECKING:
-    from hamtarget.filters import Filter, Scalar
+    from hamtarget.filters import Condition, Filter, Scalar
     from hamtarget.store import Store
 
 _QUERIES_AT_ONCE = 256
@@ -100,22 +100,22 @@ def _only(records: list[Record], id: str) -> Record:
     return records[0]
 
 
-def parse_filter(filters: list[str]) -> Filter:
+def parse_filter(filters: list[str]) -> Filter | None:
     """Return the filter that options of the form FIELD=VALUE or FIELD=MIN..MAX say.
 
     Raises:
         InputError: one of them has another form.
     """
-    from hamtarget.filters import Range
+    from hamtarget.filters import Filter, Range
 
-    wanted: dict[str, Scalar | Range] = {}
+    wanted: dict[str, Scalar | Condition] = {}
     for text in filters:
         field, equals, value = text.partition("=")
         if not equals or not field:
             raise InputError(f"--filter is {text!r}; expected FIELD=VALUE or FIELD=MIN..MAX")
         low, dots, high = value.partition("..")
         wanted[field] = Range(_value(low), _value(high)) if dots else _value(value)
-    return wanted
+    return Filter.of(wanted)
 
 
 def _value(text: str) -> Any:

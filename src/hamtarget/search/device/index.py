@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hamtarget.answer import Answer, Costs
 from hamtarget.errors import DtypeError, InputError, MissingExtraError
 from hamtarget.search.device.keys import MAX_BITS
-from hamtarget.search.results import BatchHits, Costs
 
 try:
     import torch
@@ -54,15 +54,15 @@ class DeviceScanner:
         """The device, as torch names it."""
         return str(self.rows.device)
 
-    def find_batch(self, request: Request, *, cost: bool) -> BatchHits:
+    def find(self, request: Request) -> Answer:
         """Return the hits of a request.
 
         Raises:
-            InputError: it asks for a probe, which a device does not do.
+            InputError: it has a budget, which a device does not keep.
             LimitError: the work reached one of its limits.
         """
         if request.logits is not None:
-            raise InputError("probe is asked of an index on a device, which reads every row anyway: call search")
+            raise InputError("budget is given to an index on a device, which reads every row anyway: leave it out")
         rows = self.rows.snapshot()
         allowed = allowed_rows(rows, request.ids, request.mask)
         search = DeviceSearch(
@@ -72,11 +72,11 @@ class DeviceScanner:
             limits=request.limits,
         )
         offsets, found, distances = search.within(self.rows.words_of(request.codes), request.radius, request.limit)
-        return BatchHits(
+        return Answer(
             offsets,
             rows.ids_of(found),
             distances,
-            costs=_costs(len(request.codes), len(rows.ids)) if cost else None,
+            costs=_costs(len(request.codes), len(rows.ids)) if request.costs else None,
         )
 
 

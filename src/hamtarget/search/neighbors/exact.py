@@ -7,12 +7,10 @@ exceeds the k-th best by more than a bound on the rounding, and proposed rows ar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from hamtarget.search.limits import Limits
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -140,7 +138,7 @@ class ScannedRows(NamedTuple):
         return self._replace(is_alive=self.is_alive & ~np.isin(self.ids, ids))
 
     def search(
-        self, queries: Floats, k: int, metric: CoreMetric, limits: Limits | None = None
+        self, queries: Floats, k: int, metric: CoreMetric, limits: Any = None
     ) -> tuple[Rows, NDArray[np.float64]]:
         """Return ids of the k nearest of each query, nearest first, and distances; ties in the order of ids."""
         ids = np.empty((len(queries), k), dtype=np.int64)
@@ -151,7 +149,7 @@ class ScannedRows(NamedTuple):
         return ids, distances
 
     def _search_some(
-        self, queries: Floats, k: int, metric: CoreMetric, limits: Limits | None
+        self, queries: Floats, k: int, metric: CoreMetric, limits: Any
     ) -> tuple[Rows, NDArray[np.float64]]:
         n, dims = len(queries), queries.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64))

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
-from hamtarget.search.limits import Limits
+from hamtarget import _native
+from hamtarget.query import Bounds, RunningBounds
 from hamtarget.serve.access.request_facts import RequestFacts, facts_of
 from hamtarget.serve.lanes.coalescing import Coalescer
 from hamtarget.serve.lanes.memory import HOLDING, Holding, MemoryAccount
@@ -25,8 +26,8 @@ SlowLane = Coalescer[Callable[[], Any], Any]
 _COPIES = 3
 
 
-class RequestLimits(Limits):
-    """Limits of one request; payloads and embeddings that it reads are counted as memory that it holds.
+def request_bounds(holding: Holding, settings: ServiceSettings, seconds: float) -> RunningBounds:
+    """Return running bounds of one request; payloads and embeddings that it reads count as memory that it holds.
 
     Args:
         holding: memory of the request.
@@ -34,20 +35,17 @@ class RequestLimits(Limits):
         seconds: time that the request has left.
     """
 
-    def __init__(self, holding: Holding, settings: ServiceSettings, seconds: float) -> None:
-        super().__init__(
-            seconds=seconds,
-            rows=settings.max_rows,
-            hits=settings.max_found,
-            bytes=settings.max_answer_bytes,
-        )
-        self._holding = holding
+    class Limits(_native.Limits):
+        """Counts bytes twice: in the bounds, and as memory."""
 
-    def take(self, *, rows: int = 0, hits: int = 0, bytes: int = 0) -> None:
-        """Count work of the request; bytes are counted before they are read."""
-        super().take(rows=rows, hits=hits, bytes=bytes)
-        if bytes:
-            self._holding.take(_COPIES * bytes)
+        def take(self, *, rows: int = 0, hits: int = 0, bytes: int = 0) -> None:
+            """Count work of the request; bytes are counted before they are read."""
+            super().take(rows=rows, hits=hits, bytes=bytes)
+            if bytes:
+                holding.take(_COPIES * bytes)
+
+    bounds = Bounds(seconds, settings.max_rows, settings.max_found, settings.max_answer_bytes)
+    return RunningBounds(bounds, Limits)
 
 
 class Asker:
@@ -64,7 +62,7 @@ class Asker:
         "_bounded",
         "_deadline",
         "_has_begun",
-        "_limits",
+        "_running",
         "_receive",
         "_settings",
         "_slow",
@@ -81,7 +79,7 @@ class Asker:
         *,
         settings: ServiceSettings,
         slow: SlowLane,
-        bounded: Callable[[Limits], None],
+        bounded: Callable[[RunningBounds], None],
         receive: Receive | None = None,
         facts: RequestFacts | None = None,
     ) -> None:
@@ -89,7 +87,7 @@ class Asker:
         self.holding = holding
         self._settings = settings
         self._deadline = time.monotonic() + settings.deadline
-        self._limits: Limits | None = None
+        self._running: RunningBounds | None = None
         self._bounded = bounded
         self.facts = RequestFacts() if facts is None else facts
         self._slow = slow
@@ -98,24 +96,24 @@ class Asker:
         self.is_admitted = False
 
     @property
-    def limits(self) -> Limits:
+    def bounds(self) -> RunningBounds:
         """Bounds on the work for the request; its time counts from when the asker was made."""
-        if self._limits is None:
+        if self._running is None:
             # A request with one code needs none: the quick lane has its own.
             seconds = max(0.0, self._deadline - time.monotonic())
-            self._limits = RequestLimits(self.holding, self._settings, seconds)
-            self._bounded(self._limits)
-        return self._limits
+            self._running = request_bounds(self.holding, self._settings, seconds)
+            self._bounded(self._running)
+        return self._running
 
-    async def slowly(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, which is done in the slow lane when it is this client's turn.
+    async def slowly(self, do: Callable[[], T]) -> T:
+        """Return what `do` returns, which is done in the slow lane when it is this client's turn.
 
-        It is given up, and what runs under the request's limits is cancelled, when the client goes or the task ends.
+        It is given up, and what runs within the request's bounds is cancelled, when the client goes or the task ends.
 
         Raises:
             ClientDisconnect: nobody waits any more.
         """
-        working = self._slow.submit(work, client=self.client, admitted=self.is_admitted, continues=self._has_begun)
+        working = self._slow.submit(do, client=self.client, admitted=self.is_admitted, continues=self._has_begun)
         self._has_begun = True
         return cast(T, await self.patiently(working))
 
@@ -135,8 +133,8 @@ class Asker:
             watching.cancel()
             if not working.done():
                 working.cancel()
-                if self._limits is not None:
-                    self._limits.cancel()
+                if self._running is not None:
+                    self._running.cancel()
 
 
 def asker_of(
@@ -144,9 +142,9 @@ def asker_of(
     settings: ServiceSettings,
     memory: MemoryAccount,
     slow: SlowLane,
-    bounded: Callable[[Limits], None],
+    bounded: Callable[[RunningBounds], None],
 ) -> Asker:
-    """Return the asker of a request; `bounded` is called with its limits when work begins that they bound."""
+    """Return the asker of a request; `bounded` is called with its bounds when work begins that they bound."""
     holding = request.scope["state"].get(HOLDING) or memory.open()
     return Asker(
         client_of(request.scope),

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hamtarget.errors import HamtargetError, InputError, LimitError
-from hamtarget.search.limits import Limits
-from hamtarget.serve.lanes.work import Work
+from hamtarget.query import Bounds, RunningBounds, Work
+from hamtarget.serve.lanes.work import ServiceWork
 from hamtarget.serve.messages.group_messages import AnyGroups, GroupMembersRequest, GroupsRequest
 from hamtarget.serve.problems import Problem, busy
 from hamtarget.store.groups.results import Groups, Linkage, Member
@@ -42,21 +42,21 @@ class _Kind(NamedTuple):
 class Grouping:
     """Answers requests for groups. At most one thread makes groups, of radii up to the store's own."""
 
-    def __init__(self, work: Work, threads: int) -> None:
-        self._work = work
-        self._store = work.store
-        self._threads = threads
+    def __init__(self, service: ServiceWork, threads: int) -> None:
+        self._service = service
+        self._store = service.store
         self._making = threading.Lock()
-        self._limits = Limits()
+        self._bounds = Bounds().start()
+        self._work = Work(self._bounds, threads)
         self._asked: set[_Kind] = set()
         # The change up to which the thread has brought each kind.
         self._made: dict[_Kind, int] = {}
 
     def end(self) -> None:
         """End the thread that makes groups; what is kept stays as it was."""
-        self._limits.cancel()
+        self._bounds.cancel()
 
-    def page(self, asked: GroupsRequest, limits: Limits) -> ShownGroups:
+    def page(self, asked: GroupsRequest, bounds: RunningBounds) -> ShownGroups:
         """Return a page of groups.
 
         Raises:
@@ -64,31 +64,31 @@ class Grouping:
             LimitError: the answer is larger than allowed.
         """
         kind = self._kind(asked)
-        with self._bounded(kind, limits) as bounded:
+        with self._bounded(kind, bounds) as work:
             found = self._store.groups(
                 kind.radius,
                 linkage=kind.linkage,
                 limit=asked.limit,
                 after=asked.after,
                 members=asked.members,
-                limits=bounded,
+                work=work,
             )
         members = [member for group in found.groups for member in group.members]
-        return ShownGroups(found, self._payloads(members, limits) if asked.payload else None)
+        return ShownGroups(found, self._payloads(members, bounds) if asked.payload else None)
 
-    def members(self, asked: GroupMembersRequest, limits: Limits) -> ShownMembers:
+    def members(self, asked: GroupMembersRequest, bounds: RunningBounds) -> ShownMembers:
         """Return members of a group; see `page`."""
         kind = self._kind(asked)
-        with self._bounded(kind, limits) as bounded:
+        with self._bounded(kind, bounds) as work:
             found = self._store.group_members(
                 asked.group,
                 kind.radius,
                 linkage=kind.linkage,
                 start=asked.start,
                 limit=asked.limit,
-                limits=bounded,
+                work=work,
             )
-        return ShownMembers(found, self._payloads(found, limits) if asked.payload else None)
+        return ShownMembers(found, self._payloads(found, bounds) if asked.payload else None)
 
     def _kind(self, asked: AnyGroups) -> _Kind:
         """Return radius and linkage that are asked for.
@@ -114,15 +114,15 @@ class Grouping:
         return kind
 
     @contextlib.contextmanager
-    def _bounded(self, kind: _Kind, limits: Limits) -> Iterator[Limits]:
-        """Give a request limits of its own; the thread goes on with what takes longer."""
+    def _bounded(self, kind: _Kind, bounds: RunningBounds) -> Iterator[Work]:
+        """Give a request bounds of its own; the thread goes on with what takes longer."""
         if self._making.locked():
             raise _not_yet()
         try:
-            yield Limits(seconds=min(_REQUEST_SECONDS, max(0.0, limits.seconds_left)))
+            yield Work(Bounds(seconds=min(_REQUEST_SECONDS, max(0.0, bounds.seconds_left))))
         except LimitError:
             # What is at the last change and still takes too long would do so again.
-            if limits.seconds_left <= 0 or self._made.get(kind, -1) >= self._store.sequence:
+            if bounds.seconds_left <= 0 or self._made.get(kind, -1) >= self._store.sequence:
                 raise
             threading.Thread(target=self._make, args=(kind,), name="grouping", daemon=True).start()
             raise _not_yet() from None
@@ -137,15 +137,14 @@ class Grouping:
                         linkage=kind.linkage,
                         limit=1,
                         members=1,
-                        threads=self._threads,
-                        limits=self._limits,
+                        work=self._work,
                     )
                     self._made[kind] = sequence
             finally:
                 self._making.release()
 
-    def _payloads(self, members: Sequence[Member], limits: Limits) -> list[str]:
-        return self._work.payloads([member.id for member in members], limits)
+    def _payloads(self, members: Sequence[Member], bounds: RunningBounds) -> list[str]:
+        return self._service.payloads([member.id for member in members], bounds)
 
 
 def _not_yet() -> Problem:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer, Costs
 from hamtarget.codes import Codes, unpack
 from hamtarget.items import Id, Item, Payload
-from hamtarget.search import BatchHits
-from hamtarget.search.results import Costs, join_hits
 from hamtarget.serve.lanes.memory import Holding
 from hamtarget.serve.lanes.showing import Shown
 from hamtarget.serve.messages.search_messages import AnySearch, Histogram, NearestRequest, ProbeRequest, SearchRequest
@@ -80,7 +79,7 @@ class Found:
     """
 
     job: SearchJob
-    hits: BatchHits
+    hits: Answer
     costs: Costs
     ms: float
     shown: list[Shown | None] = field(default_factory=list)
@@ -143,7 +142,7 @@ def join_found(job: SearchJob, parts: list[Found]) -> Found:
     """Return what was found for the parts of a job as that of the whole."""
     if len(parts) == 1:
         return replace(parts[0], job=job)
-    hits = join_hits([part.hits for part in parts])
+    hits = Answer.join([part.hits for part in parts])
     costs = hits.costs
     if costs is None:
         raise TypeError("the store did not tell the costs of a search")
@@ -169,7 +168,7 @@ def part_of(job: SearchJob, start: int, stop: int) -> SearchJob:
 class _Names:
     """Ids of the rows of several batches of hits."""
 
-    def __init__(self, parts: list[BatchHits]) -> None:
+    def __init__(self, parts: list[Answer]) -> None:
         ids = [part.ids for part in parts]
         self._dtype = np.int64 if all(part.dtype.kind == "i" for part in ids) else np.object_
         self._ids: dict[int, Id] = {}
@@ -203,18 +202,8 @@ def logits_of(queries: Encoded) -> NDArray[np.float32]:
     return 2 * bits.astype(np.float32) - 1
 
 
-def part_of_hits(hits: BatchHits, start: int, stop: int) -> BatchHits:
+def part_of_hits(hits: Answer, start: int, stop: int) -> Answer:
     """Return the hits of some queries of a batch."""
     offsets = hits.offsets[start : stop + 1]
-    here = slice(int(offsets[0]), int(offsets[-1]))
-    closeness, costs = hits.embedding_distances, hits.costs
-    return replace(
-        hits,
-        offsets=offsets - offsets[0],
-        rows=hits.rows[here],
-        distances=hits.distances[here],
-        embedding_distances=None if closeness is None else closeness[here],
-        costs=None
-        if costs is None
-        else Costs(costs.buckets[start:stop], costs.candidates[start:stop], costs.comparisons[start:stop]),
-    )
+    part = hits.select(np.arange(offsets[0], offsets[-1]), offsets - offsets[0])
+    return part if hits.costs is None else part.with_costs(hits.costs.part(start, stop))

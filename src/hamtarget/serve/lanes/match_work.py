@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from hamtarget.items import Match
-from hamtarget.search.limits import Limits
+from hamtarget.query import RunningBounds, Work
 from hamtarget.serve.lanes.jobs import Encoded
 from hamtarget.serve.lanes.showing import Shown
-from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.lanes.work import ServiceWork
 from hamtarget.serve.messages.match_messages import MatchRequest
 
 # Of a pair in memory: three numbers, and as text of the answer.
@@ -35,27 +35,26 @@ class Matched:
     ms: float
 
 
-def match_slowly(work: Work, asked: MatchRequest, queries: Encoded, limits: Limits) -> Matched:
-    """Match the codes of a query under the limits of its request, and read the payloads of what is found.
+def match_slowly(service: ServiceWork, asked: MatchRequest, queries: Encoded, bounds: RunningBounds) -> Matched:
+    """Match the codes of a query within the bounds of its request, and read the payloads of what is found.
 
     Raises:
         LimitError: it reached one of them.
     """
-    radius = work.store.radius if asked.radius is None else asked.radius
+    radius = service.store.radius if asked.radius is None else asked.radius
     began = time.perf_counter()
-    matches = work.store.match(
+    matches = service.store.match(
         codes=queries.codes,
         radius=radius,
         at_least=asked.at_least,
         limit=asked.limit,
         filter=asked.payload_filter,
-        threads=work.slow_threads,
-        limits=limits,
+        work=Work(bounds, service.slow_threads),
     )
     ms = 1000 * (time.perf_counter() - began)
-    limits.take(bytes=_PAIR_BYTES * sum(len(match.pairs) for match in matches))
+    bounds.take(bytes=_PAIR_BYTES * sum(len(match.pairs) for match in matches))
     shown: list[Shown | None] = []
     if asked.payload and matches:
-        pieces = work.shown_in_pieces([match.id for match in matches], limits)
+        pieces = service.shown_in_pieces([match.id for match in matches], bounds)
         shown = [each for piece in pieces for each in piece]
     return Matched(queries, radius, matches, shown, ms)

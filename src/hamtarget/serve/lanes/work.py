@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
+from hamtarget.answer import Answer
 from hamtarget.codes import Codes, check_finite
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import HamtargetError, InputError, LimitError, ShapeError
 from hamtarget.items import Id, Item
-from hamtarget.search import BatchHits
-from hamtarget.search.limits import Limits
+from hamtarget.query import Asked, Bounds, Query, RunningBounds, Work
 from hamtarget.serve.code_sample import Sampler
 from hamtarget.serve.instruments.machine import n_cores
 from hamtarget.serve.instruments.meters import Meters
@@ -93,7 +93,7 @@ class TooSlow(Exception):
 _TOO_SLOW = TooSlow()
 
 
-class Work:
+class ServiceWork:
     """The work of a service's threads. Each method takes the jobs of a batch and answers them in order."""
 
     def __init__(self, store: Store, settings: ServiceSettings, meters: Meters) -> None:
@@ -222,40 +222,40 @@ class Work:
         (answer,) = self.search([job])
         return answer if isinstance(answer, Found) else None
 
-    def search_slowly(self, job: SearchJob, limits: Limits) -> Found:
-        """Search for the queries of a job under the limits of its request.
+    def search_slowly(self, job: SearchJob, bounds: RunningBounds) -> Found:
+        """Search for the queries of a job within the bounds of its request.
 
         Raises:
             LimitError: it reached one of them.
         """
         if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
             raise InputError(_NO_EMBEDDING)
-        hits, ms = self._find(job.asked, job.queries, job.cost_key, limits, self.slow_threads)
+        hits, ms = self._find(job, job.queries, self._counted(bounds, self.slow_threads))
         return self._found(job, hits, ms)
 
-    def show_slowly(self, found: Found, limits: Limits) -> Found:
+    def show_slowly(self, found: Found, bounds: RunningBounds) -> Found:
         """Add what is told of the hits of one query, whose payloads may be large: they are read in pieces.
 
         Raises:
             LimitError: they are larger than an answer may be, or it took too long.
         """
-        pieces = self.shown_in_pieces(found.hits.ids.tolist(), limits)
+        pieces = self.shown_in_pieces(found.hits.ids.tolist(), bounds)
         return replace(found, shown=[shown for piece in pieces for shown in piece])
 
-    def payloads(self, ids: list[Id], limits: Limits) -> list[str]:
+    def payloads(self, ids: list[Id], bounds: RunningBounds) -> list[str]:
         """Return the payloads of items as JSON, "null" where there is none; they are read in pieces.
 
         Raises:
             LimitError: they are larger than an answer may be, or it took too long.
         """
-        pieces = self.shown_in_pieces(ids, limits) if ids else ()
+        pieces = self.shown_in_pieces(ids, bounds) if ids else ()
         return ["null" if shown is None else shown.payload for piece in pieces for shown in piece]
 
     def read(self, jobs: Sequence[Sequence[Id]]) -> list[list[Item | None] | BaseException]:
         """Read the items of each job's ids, all at once; one that reads much is answered by `TooSlow`."""
         began = time.perf_counter()
         try:
-            items = self.store.get([id for ids in jobs for id in ids], limits=Limits(bytes=_QUICK_BYTES))
+            items = self.store.get([id for ids in jobs for id in ids], work=Work(Bounds(bytes=_QUICK_BYTES)))
         except LimitError:
             if len(jobs) == 1:
                 return [_TOO_SLOW]
@@ -269,13 +269,13 @@ class Work:
             start += len(ids)
         return answers
 
-    def read_slowly(self, ids: Sequence[Id], limits: Limits) -> list[Item | None]:
+    def read_slowly(self, ids: Sequence[Id], bounds: RunningBounds) -> list[Item | None]:
         """Read items that may be large.
 
         Raises:
             LimitError: they are larger than an answer may be.
         """
-        return self.store.get(ids, limits=limits)
+        return self.store.get(ids, work=Work(bounds))
 
     def histograms(self, jobs: Sequence[Codes]) -> list[Histogram]:
         """Count, for the code of each job, the items at each distance from it, or those of a sample."""
@@ -334,10 +334,10 @@ class Work:
     def _search_together(self, jobs: list[SearchJob]) -> list[Found]:
         first = jobs[0]
         queries = first.queries if len(jobs) == 1 else join_encoded([job.queries for job in jobs])
-        limits = Limits(
+        bounds = Bounds(
             seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
         )
-        hits, ms = self._find(first.asked, queries, first.cost_key, limits, self._settings.threads)
+        hits, ms = self._find(first, queries, self._counted(bounds.start(), self._settings.threads))
         if len(jobs) == 1:
             return [self._found(first, hits, ms)]
         answers: list[Found] = []
@@ -348,17 +348,20 @@ class Work:
             start = stop
         return answers
 
-    def _find(
-        self, asked: AnySearch, queries: Encoded, cost_key: tuple[object, ...], limits: Limits, threads: int
-    ) -> tuple[BatchHits, float]:
+    @staticmethod
+    def _counted(bounds: RunningBounds, threads: int) -> Work:
+        return Work(bounds, threads, costs=True)
+
+    def _find(self, job: SearchJob, queries: Encoded, work: Work) -> tuple[Answer, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""
         began = time.perf_counter()
+        asked = job.asked
         if _mixes_ties(asked) and not (isinstance(asked, _NEAREST) and self._finds_vectors(asked, queries)):
-            hits = self._ask_mixed(asked, queries, limits, threads)
+            hits = self._ask_mixed(asked, queries, work)
         else:
-            hits = self._ask_store(asked, queries, limits, threads)
+            hits = self.store.answer(*self._question(asked, queries), work)
         seconds = time.perf_counter() - began
-        self._costs.saw(cost_key, len(queries.codes), seconds)
+        self._costs.saw(job.cost_key, len(queries.codes), seconds)
         return hits, 1000 * seconds
 
     def _given_up(self, job: SearchJob, error: LimitError) -> BaseException:
@@ -370,73 +373,34 @@ class Work:
         self._costs.gave_up(job.cost_key, _PATIENCE * self.quick_seconds)
         return _TOO_SLOW
 
-    def _ask_store(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _question(self, asked: AnySearch, queries: Encoded) -> tuple[Asked, Query]:
+        """Return a request as what is asked, and what is wanted."""
         filter = asked.payload_filter
-        embedding = None if asked.rerank is None else queries.embeddings
+        by_code = Asked(queries.codes, embeddings=None if asked.rerank is None else queries.embeddings)
         if isinstance(asked, _SEARCHES):
-            return self.store.search_batch(
-                codes=queries.codes,
-                radius=asked.radius,
-                limit=asked.limit,
-                filter=filter,
-                rerank=asked.rerank,
-                embedding=embedding,
-                threads=threads,
-                cost=True,
-                limits=limits,
-            )
-        if isinstance(asked, _NEAREST) and self._finds_vectors(asked, queries):
-            return self.store.nearest_batch(
-                logits=self._vector_logits(queries),
-                embedding=queries.embeddings,
-                k=asked.k,
-                recall=asked.recall,
-                filter=filter,
-                threads=threads,
-                cost=True,
-                limits=limits,
-            )
+            radius = self.store.radius if asked.radius is None else asked.radius
+            return by_code, Query(radius, asked.limit, filter=filter, rerank=asked.rerank)
         if isinstance(asked, _NEAREST):
-            return self.store.nearest_batch(
-                codes=queries.codes,
-                k=asked.k,
-                recall=asked.recall,
-                filter=filter,
-                rerank=asked.rerank,
-                embedding=embedding,
-                threads=threads,
-                cost=True,
-                limits=limits,
-            )
-        return self.store.probe_batch(
-            logits=logits_of(queries),
+            if self._finds_vectors(asked, queries):
+                by_code = Asked(logits=self._vector_logits(queries), embeddings=queries.embeddings)
+            return by_code, Query(limit=asked.k, recall=asked.recall, filter=filter, rerank=asked.rerank)
+        return Asked(logits=logits_of(queries), embeddings=by_code.embeddings), Query(
+            self.store.radius if asked.radius is None else asked.radius,
+            asked.hit_limit,
             budget=asked.budget or 1,
-            radius=asked.radius,
-            limit=asked.hit_limit,
+            comparisons=asked.comparisons,
             filter=filter,
             rerank=asked.rerank,
-            embedding=embedding,
-            comparisons=asked.comparisons,
-            threads=threads,
-            cost=True,
-            limits=limits,
         )
 
-    def _ask_mixed(self, asked: AnySearch, queries: Encoded, limits: Limits, threads: int) -> BatchHits:
+    def _ask_mixed(self, asked: AnySearch, queries: Encoded, work: Work) -> Answer:
         """Return the hits of one query, those at equal distance mixed."""
         embedding = None if self.store.embeddings is None else queries.embeddings
         if embedding is not None:
             asked = asked.model_copy(update={"rerank": asked.most_hits})
-        return mixed_ties(
-            self.store,
-            self._ask_store(asked, queries, limits, threads),
-            queries.codes,
-            limit=asked.most_hits,
-            embedding=embedding,
-            filter=asked.payload_filter,
-            threads=threads,
-            limits=limits,
-        )
+        hits = self.store.answer(*self._question(asked, queries), work)
+        first = Query(limit=asked.most_hits, filter=asked.payload_filter)
+        return mixed_ties(self.store, hits, Asked(queries.codes, embeddings=embedding), first, work)
 
     def _finds_vectors(self, asked: NearestRequest | BatchNearestRequest, queries: Encoded) -> bool:
         """Return True if the nearest vectors are asked for, and not the nearest codes."""
@@ -465,11 +429,11 @@ class Work:
         if self._tuning.acquire(blocking=False):
             try:
                 with contextlib.suppress(HamtargetError):
-                    self.store.tune(threads=self.slow_threads)
+                    self.store.tune(work=Work(threads=self.slow_threads))
             finally:
                 self._tuning.release()
 
-    def _found(self, job: SearchJob, hits: BatchHits, ms: float) -> Found:
+    def _found(self, job: SearchJob, hits: Answer, ms: float) -> Found:
         if hits.costs is None:
             raise TypeError("the store did not tell the costs of a search")
         # One entry for a batch, its mean: thousands of entries would take longer than the search.
@@ -491,26 +455,26 @@ class Work:
             if isinstance(answer, Found):
                 answers[place] = replace(answer, shown=[shown_item(item, self.pictures) for item in items])
 
-    def shown_in_pieces(self, ids: list[Id], limits: Limits) -> Iterator[list[Shown | None]]:
-        """Yield what is told of items, few at a time; a single item may be as large as the limits allow."""
-        limits.check()
+    def shown_in_pieces(self, ids: list[Id], bounds: RunningBounds) -> Iterator[list[Shown | None]]:
+        """Yield what is told of items, few at a time; a single item may be as large as the bounds allow."""
+        bounds.check()
         if len(ids) == 1:
-            yield [shown_item(item, self.pictures) for item in self.store.get(ids, limits=limits)]
+            yield [shown_item(item, self.pictures) for item in self.store.get(ids, work=Work(bounds))]
             return
-        small = Limits(seconds=max(0.0, limits.seconds_left), bytes=_QUICK_BYTES)
+        small = Work(Bounds(seconds=max(0.0, bounds.seconds_left), bytes=_QUICK_BYTES))
         try:
-            shown = [shown_item(item, self.pictures) for item in self.store.get(ids, limits=small)]
+            shown = [shown_item(item, self.pictures) for item in self.store.get(ids, work=small)]
         except LimitError as error:
             if error.limit != "bytes":
                 raise
         else:
             # They are in memory already, but they are few.
-            limits.take(bytes=sum(len(each.payload) for each in shown if each is not None))
+            bounds.take(bytes=sum(len(each.payload) for each in shown if each is not None))
             yield shown
             return
         middle = len(ids) // 2
-        yield from self.shown_in_pieces(ids[:middle], limits)
-        yield from self.shown_in_pieces(ids[middle:], limits)
+        yield from self.shown_in_pieces(ids[:middle], bounds)
+        yield from self.shown_in_pieces(ids[middle:], bounds)
 
     def _write_one(self, job: PutJob | DeleteJob) -> int:
         if isinstance(job, DeleteJob):

@@ -81,7 +81,9 @@ def library_filter(filter: dict[str, Any] | None) -> Filter | None:
     """
     if not filter:
         return None
-    return {
-        field: Range(wanted.min, wanted.max) if isinstance(wanted, Bounds) else wanted
-        for field, wanted in filter.items()
-    }
+    return Filter.of(
+        {
+            field: Range(wanted.min, wanted.max) if isinstance(wanted, Bounds) else wanted
+            for field, wanted in filter.items()
+        }
+    )

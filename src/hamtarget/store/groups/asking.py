@@ -8,9 +8,7 @@ import numpy as np
 
 from hamtarget.codes import check_radius
 from hamtarget.errors import DtypeError, InputError
-from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
-from hamtarget.search.requests import check_count
+from hamtarget.query import Work, check_count
 from hamtarget.store.groups.pages import IdsOf, MembersRequest, PageRequest, read_members, read_page
 from hamtarget.store.groups.results import LINKAGES, Groups, Linkage, Member
 from hamtarget.store.groups.tables import GroupTables, Kept, Kind
@@ -29,9 +27,7 @@ def ask_for_groups(
     limit: int | None,
     after: int | None,
     members: int | None,
-    threads: int,
-    progress: Progress | None,
-    limits: Limits | None,
+    work: Work,
 ) -> Groups:
     """Return a page of groups; see `Store.groups`."""
     asked = PageRequest(
@@ -41,23 +37,21 @@ def ask_for_groups(
     )
 
     def answer(tables: GroupTables, kept: Kept, ids_of: IdsOf) -> Groups:
-        return read_page(tables, kind, kept, asked, ids_of, limits)
+        return read_page(tables, kind, kept, asked, ids_of, work.limits)
 
-    return engine.ask_groups(
-        kind, answer, threads=check_count(threads, name="threads"), progress=progress, limits=limits
-    )
+    return engine.ask_groups(kind, answer, work)
 
 
 def ask_for_members(
-    engine: Backend, kind: Kind, group: int, *, start: int, limit: int, limits: Limits | None
+    engine: Backend, kind: Kind, group: int, *, start: int, limit: int, work: Work
 ) -> tuple[Member, ...]:
     """Return members of one group; see `Store.group_members`."""
     asked = MembersRequest(_whole(group, name="group"), _whole(start, name="start"), check_count(limit, name="limit"))
 
     def answer(tables: GroupTables, _kept: Kept, ids_of: IdsOf) -> tuple[Member, ...]:
-        return read_members(tables, kind, asked, ids_of, limits)
+        return read_members(tables, kind, asked, ids_of, work.limits)
 
-    return engine.ask_groups(kind, answer, threads=1, progress=None, limits=limits)
+    return engine.ask_groups(kind, answer, work)
 
 
 def kind_of_groups(engine: Backend, radius: int | None, linkage: Linkage) -> Kind:

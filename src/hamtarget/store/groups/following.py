@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hamtarget.codes import Codes
-from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.distinct import distinct_codes
-from hamtarget.search.limits import Limits
 from hamtarget.store.groups.changes import read_changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
@@ -29,11 +28,11 @@ def can_follow(kept: Kept, source: Source) -> bool:
     return source.n_changed(kept.sequence, most + 1) <= most
 
 
-def follow(tables: GroupTables, source: Source, kind: Kind, kept: Kept, limits: Limits | None) -> None:
+def follow(tables: GroupTables, source: Source, kind: Kind, kept: Kept, work: Work) -> None:
     """Bring kept groups to the change that the source is at."""
     changes = read_changes(tables, source, kept.sequence)
     update = (SingleLinkage if kind.linkage == "single" else RepresentativeLinkage)(
-        tables, source, kind.radius, kept, limits
+        tables, source, kind.radius, kept, work
     )
     tables.write_state(update.follow(changes)._replace(sequence=source.sequence))
 
@@ -45,10 +44,7 @@ def make_anew(
     sequence: int,
     kind: Kind,
     kept: Kept,
-    *,
-    threads: int = 1,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
+    work: Work,
 ) -> None:
     """Make all groups anew; those that were kept before hand their ids on.
 
@@ -59,11 +55,11 @@ def make_anew(
         sequence: the change at which these are all rows.
         kind: of the groups.
         kept: the state of the tables.
-        threads: that search.
-        progress: called with codes done and all codes.
-        limits: bounds on the work.
+        work: threads that search, progress in codes, and bounds.
     """
-    groups = _partitioned(rows, codes, kind, threads, progress, limits)
+    work = work.started()
+    limits = work.limits
+    groups = _partitioned(rows, codes, kind, work)
     claims = _claims(tables, rows, codes, groups)
     firsts = [int(rows[group[0]]) for group in groups]
     ids = give_ids(claims, firsts, kept.next_id)
@@ -88,15 +84,14 @@ def make_anew(
     tables.write_state(tables.replace_groups(empty, [], new, n_new_places=next_place - kept.next_place))
 
 
-def _partitioned(
-    rows: Rows, codes: Codes, kind: Kind, threads: int, progress: Progress | None, limits: Limits | None
-) -> list[Rows]:
+def _partitioned(rows: Rows, codes: Codes, kind: Kind, work: Work) -> list[Rows]:
     """Return groups of two or more rows, as places in `rows`, ascending, by their first ones.
 
     Rows with the same code are one place, so that a million copies of one thing are not a million squared pairs.
     """
     if not len(rows):
         return []
+    limits = work.limits
     if limits is not None:
         limits.check()
     some, number = distinct_codes(codes)
@@ -106,7 +101,7 @@ def _partitioned(
         limits.check()
     order = np.argsort(first)
     leaders = np.empty(len(some), dtype=np.int64)
-    found = partition(codes[first[order]], kind, threads=threads, progress=progress, limits=limits)
+    found = partition(codes[first[order]], kind, work)
     leaders[order] = first[order][found]
     of_row = leaders[number]
     by_group = np.argsort(of_row, kind="stable")

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 from hamtarget.codes import Codes
-from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import Work
 from hamtarget.store.groups.following import can_follow, follow, make_anew
 from hamtarget.store.groups.pages import IdsOf
 from hamtarget.store.groups.source import Rows, Source
 from hamtarget.store.groups.tables import GroupTables, Kept, Kind
 
 T = TypeVar("T")
-Answer = Callable[[GroupTables, Kept, IdsOf], T]
+ReadGroups = Callable[[GroupTables, Kept, IdsOf], T]
 """Reads something of groups that are at the change of the store."""
 
 # If many rows change while groups are made anew, this is done again, so many times; then they follow.
@@ -41,8 +40,8 @@ class KeptTables(Protocol):
 class ReadStore(Protocol):
     """Reads a store at one change."""
 
-    def __call__(self, work: Callable[[Source, IdsOf], T]) -> T:
-        """Return what `work` returns; it may be called several times, and the last call counts."""
+    def __call__(self, do: Callable[[Source, IdsOf], T]) -> T:
+        """Return what `do` returns; it may be called several times, and the last call counts."""
         ...
 
 
@@ -59,11 +58,8 @@ def ask_kept(
     kept_tables: KeptTables,
     read_store: ReadStore,
     kind: Kind,
-    answer: Answer[T],
-    *,
-    threads: int,
-    progress: Progress | None,
-    limits: Limits | None,
+    answer: ReadGroups[T],
+    work: Work,
 ) -> T:
     """Bring groups to the last change of their store, and return what `answer` reads of them.
 
@@ -74,26 +70,25 @@ def ask_kept(
         read_store: reads the store.
         kind: of the groups.
         answer: reads the groups.
-        threads: that make groups anew.
-        progress: called with codes done and all codes, if groups are made anew.
-        limits: bounds on the work; if it reaches one, the tables stay as they were.
+        work: threads that make groups anew, progress in codes if they do, and bounds; where one is reached, the tables
+            stay as they were.
     """
     tables = kept_tables.tables
     tries = 0
 
-    def work(source: Source, ids_of: IdsOf) -> T | _Rows:
+    def read(source: Source, ids_of: IdsOf) -> T | _Rows:
         kept_tables.begin()
         kept = tables.read_state()
         if kept.sequence != source.sequence:
             if tries < _TRIES and not can_follow(kept, source):
                 return _Rows(*source.everything(), source.sequence, kept)
-            follow(tables, source, kind, kept, limits)
+            follow(tables, source, kind, kept, work)
             kept = tables.read_state()
         return answer(tables, kept, ids_of)
 
-    while isinstance(found := read_store(work), _Rows):
+    while isinstance(found := read_store(read), _Rows):
         rows, codes, sequence, kept = found
-        make_anew(tables, rows, codes, sequence, kind, kept, threads=threads, progress=progress, limits=limits)
+        make_anew(tables, rows, codes, sequence, kind, kept, work)
         kept_tables.commit()
         tries += 1
     kept_tables.commit()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hamtarget.errors import InputError
 from hamtarget.items import Id
-from hamtarget.search.limits import Limits
+from hamtarget.search.core import _native
 from hamtarget.store.groups.results import Group, Groups, Member
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind
 
@@ -47,7 +47,7 @@ class _Placed(NamedTuple):
 
 
 def read_page(
-    tables: GroupTables, kind: Kind, kept: Kept, asked: PageRequest, ids_of: IdsOf, limits: Limits | None
+    tables: GroupTables, kind: Kind, kept: Kept, asked: PageRequest, ids_of: IdsOf, limits: _native.Limits | None
 ) -> Groups:
     """Return a page of groups.
 
@@ -68,7 +68,7 @@ def read_page(
 
 
 def read_members(
-    tables: GroupTables, kind: Kind, asked: MembersRequest, ids_of: IdsOf, limits: Limits | None
+    tables: GroupTables, kind: Kind, asked: MembersRequest, ids_of: IdsOf, limits: _native.Limits | None
 ) -> tuple[Member, ...]:
     """Return members of one group.
 
@@ -93,7 +93,7 @@ def _group(tables: GroupTables, kind: Kind, id: int) -> GroupRow:
 
 
 def _with_members(
-    tables: GroupTables, groups: list[GroupRow], most: int | None, ids_of: IdsOf, limits: Limits | None
+    tables: GroupTables, groups: list[GroupRow], most: int | None, ids_of: IdsOf, limits: _native.Limits | None
 ) -> list[Group]:
     """Return groups with their first members; small groups are read together."""
     small = [group for group in groups if most is None or group.size <= most]
@@ -133,7 +133,7 @@ def _all_nearest_first(tables: GroupTables, groups: list[GroupRow]) -> dict[int,
 
 
 def _nearest_first(
-    tables: GroupTables, group: GroupRow, start: int, limit: int, limits: Limits | None
+    tables: GroupTables, group: GroupRow, start: int, limit: int, limits: _native.Limits | None
 ) -> list[_Placed]:
     """Return rows of a large group from `start` on: of its rows only these are read, but all of its places."""
     if limits is not None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from hamtarget.codes import Codes
-from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import PLAIN_WORK, Work
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import Pairs, hits_in_blocks, pairs_within
 from hamtarget.store.groups.source import Rows, keys_of
@@ -18,28 +17,24 @@ from hamtarget.store.groups.tables import Kind
 _FEW_CODES = 32
 
 
-def partition(
-    codes: Codes, kind: Kind, *, threads: int = 1, progress: Progress | None = None, limits: Limits | None = None
-) -> Rows:
+def partition(codes: Codes, kind: Kind, work: Work = PLAIN_WORK) -> Rows:
     """Return for each code the number of the first one of its group.
 
     Args:
         codes: different codes, in the order of their first rows.
         kind: radius and linkage.
-        threads: that search.
-        progress: called with codes done and all codes.
-        limits: bounds on the work.
+        work: threads that search, progress in codes, and bounds.
     """
     if kind.linkage == "single" and len(codes) <= _FEW_CODES:
-        if progress is not None:
-            progress(len(codes), len(codes))
+        if work.progress is not None:
+            work.progress(len(codes), len(codes))
         return _roots_of_few(codes, kind.radius)
     if kind.linkage == "single":
-        return _roots(len(codes), pairs_within(codes, kind.radius, threads=threads, progress=progress, limits=limits))
-    return _leaders(codes, kind.radius, threads, progress, limits)
+        return _roots(len(codes), pairs_within(codes, kind.radius, work=work))
+    return _leaders(codes, kind.radius, work)
 
 
-def _leaders(codes: Codes, radius: int, threads: int, progress: Progress | None, limits: Limits | None) -> Rows:
+def _leaders(codes: Codes, radius: int, work: Work) -> Rows:
     """Let each code in turn join the first representative within the radius, or become one.
 
     A code that has joined is not searched for: a crowd of near codes takes few searches.
@@ -52,9 +47,7 @@ def _leaders(codes: Codes, radius: int, threads: int, progress: Progress | None,
         free = block[leaders[block] < 0]
         return free, codes[free]
 
-    for block, hits in hits_in_blocks(
-        index, radius, np.arange(len(codes)), read, threads=threads, progress=progress, limits=limits
-    ):
+    for block, hits in hits_in_blocks(index, radius, np.arange(len(codes)), read, work):
         counts = np.diff(hits.offsets)
         # Most codes have no other near them.
         alone = block[counts == 1]

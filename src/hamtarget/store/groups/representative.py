@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hamtarget.search.limits import Limits
+from hamtarget.query import Work
 from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.source import Near, Source, codes_of
@@ -43,12 +43,12 @@ class _Node:
 class RepresentativeLinkage:
     """One update of the groups; to be used once."""
 
-    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, limits: Limits | None) -> None:
+    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, work: Work) -> None:
         self._tables = tables
         self._source = source
         self._radius = radius
         self._kept = kept
-        self._limits = limits
+        self._limits = work.limits
         # Groups before the changes, and the places of their representatives.
         self._old: dict[int, GroupRow] = {}
         self._centres: dict[int, int] = {}

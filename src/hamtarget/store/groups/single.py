@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hamtarget.search.limits import Limits
+from hamtarget.query import Work
 from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
@@ -49,12 +49,13 @@ class _Part:
 class SingleLinkage:
     """One update of the groups; to be used once."""
 
-    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, limits: Limits | None) -> None:
+    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, work: Work) -> None:
         self._tables = tables
         self._source = source
         self._radius = radius
         self._kept = kept
-        self._limits = limits
+        self._work = work
+        self._limits = work.limits
         self._parts: list[_Part] = []
         self._of_group: dict[int, _Part] = {}
         self._of_place: dict[int, _Part] = {}
@@ -102,7 +103,7 @@ class SingleLinkage:
         left.sort(key=lambda each: each[0].first)
         places = [place for place, _ in left]
         kind = Kind(self._radius, "single")
-        roots = partition(codes_of([place.code for place in places]), kind, limits=self._limits)
+        roots = partition(codes_of([place.code for place in places]), kind, self._work)
         numbers: dict[int, list[int]] = {root: [] for root in roots.tolist()}
         parts = {root: _Part(places[root].first, 0, group.id, places=numbers[root]) for root in numbers}
         for (place, n_rows), root in zip(left, roots.tolist(), strict=True):

@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer
 from hamtarget.codes import Codes
 from hamtarget.search.distinct import distinct_codes
-from hamtarget.search.results import BatchHits
 
 Rows = NDArray[np.int64]
 Near = dict[bytes, list[int]]
@@ -71,7 +71,7 @@ def codes_of(keys: list[bytes]) -> Codes:
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
 
 
-def near_of(hits: BatchHits, codes: Codes) -> list[Near]:
+def near_of(hits: Answer, codes: Codes) -> list[Near]:
     """Return the hits of each search by their codes; hits at one distance are in the order of their rows.
 
     Args:

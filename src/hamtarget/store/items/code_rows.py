@@ -75,6 +75,11 @@ def n_codes_of(item_row: int) -> int:
     return 1 if item_row < FIRST_SEVERAL_ROW else (item_row >> _COUNT_SHIFT & _POSITION) + 1
 
 
+def n_codes_of_items(item_rows: Rows) -> Rows:
+    """Return how many codes each item has, by the numbers of their first rows."""
+    return np.where(item_rows < FIRST_SEVERAL_ROW, 1, (item_rows >> _COUNT_SHIFT & _POSITION) + 1)
+
+
 def expand(item_rows: Iterable[int]) -> Iterator[int]:
     """Yield the numbers of all rows of items, by those of their first rows."""
     for row in item_rows:

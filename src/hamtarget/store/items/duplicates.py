@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.items import Id
-from hamtarget.search.limits import Limits
+from hamtarget.search.core import _native
 from hamtarget.search.pairs import Pairs
 from hamtarget.store.reports import Pair
 
@@ -19,7 +19,7 @@ _NAMED_PAIRS = 16_384
 
 
 def name_pairs(
-    blocks: Iterable[Pairs], ids_of: Callable[[Rows], dict[int, Id]], limits: Limits | None
+    blocks: Iterable[Pairs], ids_of: Callable[[Rows], dict[int, Id]], limits: _native.Limits | None
 ) -> Iterator[Pair]:
     """Yield pairs of rows with the ids of these rows, without those that were deleted meanwhile."""
     for pairs in blocks:

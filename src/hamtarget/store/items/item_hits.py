@@ -7,24 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 
+from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.items import MAX_CODES
+from hamtarget.search.matching import match_items
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Hit, Hits
 from hamtarget.search.row_names import RowNames
-from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_row, item_rows
+from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_row, item_rows, n_codes_of_items
 
-FindCodes = Callable[[Request], BatchHits]
+FindCodes = Callable[[Request], Answer]
 """Finds the codes that a request leads to."""
 
 # So many times as many codes are asked for where too few items were found.
 _FACTOR = 4
 
 
-def find_items(find: FindCodes, request: Request) -> BatchHits:
-    """Return hits of items: as `find` gives them where every item has one code.
+def find_items(find: FindCodes, request: Request) -> Answer:
+    """Return hits of items, or the items that codes match: as `find` gives them where every item has one code.
 
     Where hits are limited, more codes are asked for until there are enough items.
     """
+    if request.offsets is not None:
+        return match_items(find(request.of_codes), request, item_rows, n_codes_of_items)
     hits = find(request)
     if not len(hits.rows) or hits.rows.max() < FIRST_SEVERAL_ROW:
         return hits
@@ -58,7 +61,7 @@ def name_items(hits: Hits, names: RowNames) -> Hits | None:
     return found
 
 
-def _once_each(hits: BatchHits, limit: int | None) -> BatchHits:
+def _once_each(hits: Answer, limit: int | None) -> Answer:
     """Return the first hit of each item for each query, and at most `limit` of them."""
     counts = np.diff(hits.offsets)
     queries = np.repeat(np.arange(len(counts)), counts)
@@ -73,16 +76,11 @@ def _once_each(hits: BatchHits, limit: int | None) -> BatchHits:
         starts = np.cumsum(counts) - counts
         kept = kept[np.arange(len(kept)) - np.repeat(starts, counts) < limit]
         counts = np.minimum(counts, limit)
-    return replace(
-        hits,
-        offsets=np.concatenate(([0], np.cumsum(counts))),
-        rows=rows[kept],
-        distances=hits.distances[kept],
-        embedding_distances=None if hits.embedding_distances is None else hits.embedding_distances[kept],
-    )
+    once = hits.select(kept, np.concatenate(([0], np.cumsum(counts))))
+    return replace(once, rows=rows[kept])
 
 
-def _with_all_costs(hits: BatchHits, before: BatchHits) -> BatchHits:
+def _with_all_costs(hits: Answer, before: Answer) -> Answer:
     """Return hits with the costs of an earlier try added."""
     if hits.costs is None or before.costs is None:
         return hits

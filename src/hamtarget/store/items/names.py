@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer
 from hamtarget.items import Id
 from hamtarget.search.distinct import distinct
-from hamtarget.search.results import BatchHits
 from hamtarget.search.row_names import RowNames
 
 Connection = TypeVar("Connection")
@@ -39,7 +39,7 @@ class Names(Generic[Connection]):
         self._find = find
         self._lock = threading.Lock()
 
-    def name(self, hits: BatchHits, connection: Connection | None = None) -> BatchHits | None:
+    def name(self, hits: Answer, connection: Connection | None = None) -> Answer | None:
         """Return hits that have ids; None where a row was deleted before its id was known.
 
         Args:

@@ -234,27 +234,27 @@ class Connections:
         finally:
             connection.close()
 
-    def read(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
-        """Return what `work` returns, which only reads: it is done again if the connection turns out to be broken.
+    def read(self, do: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
+        """Return what `do` returns, which only reads: it is done again if the connection turns out to be broken.
 
         Raises:
             LimitError: the time is over, or the work was cancelled, by then; the server has ended it.
         """
         try:
-            return self._lend_to(work, limits, anew=False)
+            return self._lend_to(do, limits, anew=False)
         except self._psycopg.Error as error:
             if not _is_broken(error):
                 raise self._in_our_words(error) from error
         with self.translated():
-            return self._lend_to(work, limits, anew=True)
+            return self._lend_to(do, limits, anew=True)
 
-    def _lend_to(self, work: Callable[[Connection], T], limits: _native.Limits | None, *, anew: bool) -> T:
+    def _lend_to(self, do: Callable[[Connection], T], limits: _native.Limits | None, *, anew: bool) -> T:
         with self.one(anew=anew) as connection:
             if limits is None:
-                return work(connection)
+                return do(connection)
             connection.limits = limits
             try:
-                return work(connection)
+                return do(connection)
             finally:
                 connection.limits = None
 

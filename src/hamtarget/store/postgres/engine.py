@@ -12,32 +12,31 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from hamtarget.answer import Answer, Costs, Hits
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item, Match
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.core import _native
-from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.pairs import pairs_within
-from hamtarget.search.requests import Request, check_count
-from hamtarget.search.results import BatchHits, Costs, Hits, join_hits
+from hamtarget.search.requests import Request
 from hamtarget.store.backend import FindInCells
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.kept import ReadGroups
 from hamtarget.store.groups.tables import Kind
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, N_CODES_SQL, item_rows
 from hamtarget.store.items.duplicates import name_pairs
 from hamtarget.store.items.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.items.item_hits import find_items
 from hamtarget.store.items.item_pairs import pairs_of_items
-from hamtarget.store.items.matching import Threshold, match_items
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.bucket_probes import Probed, probe
 from hamtarget.store.postgres.connections import Connections, snapshot
@@ -213,7 +212,7 @@ class PostgresEngine:
             raise FileError(f"{self.address} has lost its encoder; restore the database from a copy, or pass codes")
         return open_encoder(folder)
 
-    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
+    def count(self, filter: Filter | None, limits: _native.Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
             return self._read(read_n_items, limits)
@@ -227,7 +226,7 @@ class PostgresEngine:
 
         return self._read(count_passing, limits)
 
-    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
+    def get(self, ids: list[Id], limits: _native.Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
         wanted = [
             integers(id for id in ids if is_direct(id)),
@@ -249,10 +248,10 @@ class PostgresEngine:
         found = {item.id: item for item in (item_of(record, self.settings) for record in records)}
         return [found.get(id) for id in ids]
 
-    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: _native.Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         self.check_open()
-        condition, parameters = where(filter or {}, 1)
+        condition, parameters = where(filter or Filter(()), 1)
         condition = f"{condition} AND {IS_FIRST_SQL.format('i.row')}"
         with (
             self._connections.translated(),
@@ -284,93 +283,81 @@ class PostgresEngine:
             finally:
                 self._writing = None
 
-    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
+    def answer_code(self, code: ArrayLike, radius: int | None, limit: int | None, is_nearest: bool) -> Hits | None:
+        """Return None: a search asks the server, and takes the usual way."""
+        return None
+
+    def find_one(self, request: Request, filter: Filter | None) -> Hits:
         """Return the hits of a request for one query."""
-        is_plain = not filter and not request.rerank and not cost and request.logits is None
+        is_plain = not filter and not request.rerank and not request.costs and request.logits is None
         if is_plain and request.radius < self.settings.substrings:
             quickly = self._read(lambda connection: self._finder.near_one(connection, request), request.limits)
             if quickly is not None:
                 return quickly
-        return self.find_batch(request, filter, threads=1, cost=cost)[0]
+        return self.find(request, filter)[0]
 
-    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries."""
-        return find_items(lambda codes: self._find_codes(codes, filter, threads=threads, cost=cost), request)
-
-    def match(
-        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
-    ) -> tuple[Match, ...]:
-        """Return the items that the codes of a request match."""
-        hits = self._find_codes(request, filter, threads=threads, cost=False)
-        matched = match_items(hits, threshold)
-        ids = matched.hits.rows if hits.names is None else hits.names(matched.hits.rows)
-        return matched.named(ids.tolist())
+    def find(self, request: Request, filter: Filter | None) -> Answer:
+        """Return the hits of a request for any number of queries, or the items that their codes match."""
+        return find_items(lambda codes: self._find_codes(codes, filter), request)
 
     @property
     def has_several(self) -> bool:
         """True if an item has several codes."""
         return self._read(read_has_several)
 
-    def _find_codes(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
+    def _find_codes(self, request: Request, filter: Filter | None) -> Answer:
         """Return the codes that a request leads to."""
-        check_count(threads, name="threads")
         if not len(request.codes):
-            return self._new_index().find_batch(request, cost=cost)
-        if request.logits is None and not request.rerank and not cost:
+            return self._new_index().find(request)
+        if request.logits is None and not request.rerank and not request.costs:
             quickly = self._read(
                 lambda connection: self._finder.find_at_once(connection, request, filter), request.limits
             )
             if quickly is not None:
                 return quickly.hits(len(request.codes), request.limit)
 
-        def find(connection: Connection) -> BatchHits:
+        def find(connection: Connection) -> Answer:
             if request.logits is not None:
-                return self._probe(connection, request, filter, threads=threads)
+                return self._probe(connection, request, filter)
             if request.rerank and request.is_nearest and request.limit is None:
-                return self._compare_all(connection, request, filter, threads=threads)
+                return self._compare_all(connection, request, filter)
             if request.rerank:
-                return self._find_ranked(connection, request, filter, threads=threads, cost=cost)
-            return self._find_plain(connection, request, filter, threads=threads, cost=cost)
+                return self._find_ranked(connection, request, filter)
+            return self._find_plain(connection, request, filter)
 
         hits = self._read_snapshot(find, request.limits)
-        return hits if cost else hits.with_costs(None)
+        return hits if request.costs else hits.with_costs(None)
 
-    def _find_plain(
-        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int, cost: bool
-    ) -> BatchHits:
-        found = self._finder.find(connection, request, filter, threads=threads, cost=cost)
+    def _find_plain(self, connection: Connection, request: Request, filter: Filter | None) -> Answer:
+        found = self._finder.find(connection, request, filter)
         hits = found.hits(len(request.codes), request.limit)
         return hits if found.work is None else hits.with_costs(found.work.costs())
 
-    def _find_ranked(
-        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int, cost: bool
-    ) -> BatchHits:
+    def _find_ranked(self, connection: Connection, request: Request, filter: Filter | None) -> Answer:
         """Return the hits of a search that re-ranks them.
 
         What ranks the hits of an index ranks those of an index of nothing but the rows that were found. There is one
         for some of the queries after others, because it holds the embeddings of all rows that these find.
         """
-        parts: list[BatchHits] = []
+        parts: list[Answer] = []
         ids: dict[int, Id] = {}
         start, size = 0, _FIRST_RANKED
         while start < len(request.codes):
             part = request.part(start, start + size)
-            found = self._finder.find(connection, part, filter, threads=threads, cost=cost)
+            found = self._finder.find(connection, part, filter)
             rows = np.unique(found.rows)
             index = self._index_of(connection, f"row = ANY('{integers(rows.tolist())}'::bigint[])", request.limits)
-            hits = index.find_batch(part._replace(limits=None), threads=threads, cost=cost)
+            hits = index.find(part._replace(limits=None))
             if found.work is not None and hits.costs is not None:
                 hits = hits.with_costs(found.work.costs(hits.costs.comparisons))
             parts.append(hits)
             ids.update(found.ids)
             start += size
             size = max(1, min(4 * size, size * _RANKED_ROWS // max(1, len(rows))))
-        hits = join_hits(parts)
+        hits = Answer.join(parts)
         return hits.with_names(partial(id_array, ids)) if ids else hits
 
-    def _compare_all(
-        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int
-    ) -> BatchHits:
+    def _compare_all(self, connection: Connection, request: Request, filter: Filter | None) -> Answer:
         """Return the hits of a search that compares the embeddings of all rows, or of all that pass a filter."""
         condition = "TRUE"
         if filter:
@@ -378,21 +365,21 @@ class PostgresEngine:
             rows = connection.execute(f"SELECT row FROM items i WHERE {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, request.limits)
-        return self._named(connection, index.find_batch(request, threads=threads, cost=True))
+        return self._named(connection, index.find(request._replace(costs=True)))
 
-    def _named(self, connection: Connection, hits: BatchHits) -> BatchHits:
+    def _named(self, connection: Connection, hits: Answer) -> Answer:
         """Return hits with the names of those rows that are not their own ids."""
         named = [row for row in np.unique(item_rows(hits.rows)).tolist() if row >= FIRST_NAMED_ROW]
         return hits.with_names(partial(id_array, find_names(connection, named))) if named else hits
 
-    def _probe(self, connection: Connection, request: Request, filter: Filter | None, *, threads: int) -> BatchHits:
+    def _probe(self, connection: Connection, request: Request, filter: Filter | None) -> Answer:
         """Return the hits of a probe for any number of queries."""
         n_items = read_n_codes(connection)
         if request.budget >= n_items and not request.rerank:
             # So much finds exactly what a search does.
-            exact = request._replace(logits=None, budget=0)
-            return self._find_plain(connection, exact, filter, threads=threads, cost=True)
-        hits = join_hits(
+            exact = request._replace(logits=None, budget=0, costs=True)
+            return self._find_plain(connection, exact, filter)
+        hits = Answer.join(
             [
                 self._probe_one(connection, request.part(number, number + 1), filter, n_items)
                 for number in range(len(request.codes))
@@ -400,12 +387,14 @@ class PostgresEngine:
         )
         return self._named(connection, hits)
 
-    def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> BatchHits:
+    def _probe_one(self, connection: Connection, request: Request, filter: Filter | None, n_items: int) -> Answer:
         """Return the hits of one query among the rows that its budget leads to, ranked by an index of these."""
         limits = request.limits
         if request.budget >= n_items:
-            exact = request._replace(logits=None, budget=0, limit=None, limits=limits and limits.without_hits())
-            found = self._finder.find(connection, exact, filter, threads=1, cost=True)
+            exact = request._replace(
+                logits=None, budget=0, limit=None, limits=limits and limits.without_hits(), threads=1, costs=True
+            )
+            found = self._finder.find(connection, exact, filter)
             probed = Probed(np.unique(found.rows), *found.total_work())
         else:
             probed = probe(connection, self.settings, request, n_items)
@@ -417,8 +406,8 @@ class PostgresEngine:
             rows = connection.execute(f"SELECT row FROM items i WHERE {condition} AND {passing}", parameters).fetchall()
             condition = f"row = ANY('{integers(row for (row,) in rows)}'::bigint[])"
         index = self._index_of(connection, condition, limits)
-        alone = request._replace(budget=max(request.budget, len(index)), limits=None)
-        hits = index.find_batch(alone, cost=True)
+        alone = request._replace(budget=max(request.budget, len(index)), limits=None, costs=True)
+        hits = index.find(alone)
         comparisons = np.zeros(1, dtype=np.int64) if hits.costs is None else hits.costs.comparisons
         if limits is not None:
             limits.take(hits=max(len(hits.rows), int(comparisons[0])))
@@ -465,11 +454,11 @@ class PostgresEngine:
         """Return None: there are no cells."""
         return None
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Refuse: there are no cells."""
         raise InputError(f"{self.path} is in PostgreSQL, where vectors are not kept in cells")
 
-    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+    def find_in_cells(self, find: FindInCells) -> Answer | None:
         """Return None: there are no cells."""
         return None
 
@@ -495,20 +484,18 @@ class PostgresEngine:
                     [k, text],
                 )
 
-    def pairs(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> Iterator[Pair]:
+    def pairs(self, radius: int, work: Work) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
+        work = work.started()
+        limits = work.limits
         index = self._read_snapshot(lambda connection: self._index_of(connection, limits=limits), limits)
-        pairs = pairs_within(index, radius, threads=threads, progress=progress, limits=limits)
+        pairs = pairs_within(index, radius, work=work)
         yield from name_pairs(pairs_of_items(pairs), self._ids_of, limits)
 
-    def ask_groups(
-        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
-    ) -> T:
+    def ask_groups(self, kind: Kind, answer: ReadGroups[T], work: Work) -> T:
         """Bring groups to the last change, and return what `answer` reads of them."""
         self.check_open()
-        return self._groups.ask(kind, answer, threads=threads, progress=progress, limits=limits)
+        return self._groups.ask(kind, answer, work.started())
 
     def compact(self) -> None:
         """Vacuum the tables, so that searches need only the B-trees, and remove old traces of deleted items."""
@@ -569,14 +556,14 @@ class PostgresEngine:
             found.update(self._read(lambda connection: find_names(connection, named)))
         return found
 
-    def _read(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
+    def _read(self, do: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
         self.check_open()
-        return self._connections.read(work, limits)
+        return self._connections.read(do, limits)
 
-    def _read_snapshot(self, work: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
+    def _read_snapshot(self, do: Callable[[Connection], T], limits: _native.Limits | None = None) -> T:
         def in_snapshot(connection: Connection) -> T:
             with snapshot(connection):
-                return work(connection)
+                return do(connection)
 
         return self._read(in_snapshot, limits)
 

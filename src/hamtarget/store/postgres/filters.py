@@ -6,7 +6,8 @@ import json
 import math
 from typing import Any
 
-from hamtarget.filters import Filter, Range, check_field, check_scalar
+from hamtarget.errors import InputError
+from hamtarget.filters import Equal, Filter, Range
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, ITEM_ROW_SQL
 
 # jsonb holds no NUL. It becomes two characters, so that texts keep their order and none becomes another.
@@ -39,19 +40,17 @@ def where(filter: Filter, first: int, *, fields: str = "fields") -> tuple[str, l
     """Return a condition of SQL on the column `fields`, with parameters from number `first` on, and the parameters.
 
     Raises:
-        InputError: a field's name cannot be looked up.
-        DtypeError: a value is neither a scalar nor a `Range`.
+        InputError: the server cannot evaluate a kind of condition.
     """
     equal: dict[str, Any] = {}
     conditions: list[str] = []
     parameters: list[str] = []
-    for field, wanted in filter.items():
-        check_field(field)
+    for field, wanted in filter.conditions:
         if isinstance(wanted, Range):
             name = f"${first + len(parameters)}"
             parameters.append(_escaped(field))
             # CASE, because what is no number must not be read as one.
-            is_text = isinstance(wanted.max if wanted.min is None else wanted.min, str)
+            is_text = wanted.is_of_texts
             value = f'({fields} ->> {name}) COLLATE "C"' if is_text else f"({fields} -> {name})::numeric"
             bounds = []
             for bound, operator in ((wanted.min, ">="), (wanted.max, "<=")):
@@ -62,9 +61,10 @@ def where(filter: Filter, first: int, *, fields: str = "fields") -> tuple[str, l
             conditions.append(
                 f"CASE WHEN jsonb_typeof({fields} -> {name}) = '{kind}' THEN {' AND '.join(bounds)} ELSE false END"
             )
+        elif isinstance(wanted, Equal):
+            equal[_escaped(field)] = _comparable(wanted.value)
         else:
-            check_scalar(field, wanted)
-            equal[_escaped(field)] = _comparable(wanted)
+            raise InputError(f"filter of the field {field} is {wanted}, which PostgreSQL cannot evaluate; use a folder")
     if equal:
         conditions.append(f"{fields} @> ${first + len(parameters)}::jsonb")
         parameters.append(_to_json(equal))

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer, Costs, Hit, Hits
 from hamtarget.codes import MAX_BITS, Codes
 from hamtarget.filters import Filter
 from hamtarget.items import Id
-from hamtarget.search.core import _native
 from hamtarget.search.flat import FlatIndex
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Costs, Hit, Hits
 from hamtarget.store.items.code_rows import item_rows
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import where, where_item
@@ -106,12 +105,12 @@ class Found:
         order, _ = self._nearest_first(n_queries, limit)
         return replace(self, queries=self.queries[order], rows=self.rows[order], distances=self.distances[order])
 
-    def hits(self, n_queries: int, limit: int | None) -> BatchHits:
+    def hits(self, n_queries: int, limit: int | None) -> Answer:
         """Return hits of a batch of queries, nearest first."""
         order, counts = self._nearest_first(n_queries, limit)
         offsets = np.concatenate(([0], np.cumsum(counts)))
         names = self.names if self.ids else None
-        return BatchHits(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
+        return Answer(offsets, self.rows[order], self.distances[order].astype(np.uint16), names=names)
 
     def _nearest_first(self, n_queries: int, limit: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return places of the hits by query, nearest first, at most `limit` of each, and how many each query has."""
@@ -159,7 +158,7 @@ class Finder:
         The same if rows are to be counted, or there may be more hits than can be held before the limit counts.
         """
         code, radius, limit, limits = request.codes[0], request.radius, request.limit, request.limits
-        if radius >= self._settings.substrings or getattr(limits, "bounds_rows", False):
+        if radius >= self._settings.substrings or (limits is not None and limits.bounds_rows):
             return None
         has_names = self._has_names
         found = self._one_code_search(radius, has_names).near(connection, code)
@@ -195,7 +194,7 @@ class Finder:
             filter: as in `find`.
         """
         kind = self._settings.n_bits, self._settings.substrings, request.radius
-        task = _Task(connection, filter, request.limits, 1, None)
+        task = _Task(connection, filter, request._replace(threads=1), None)
         n_queries = len(request.codes)
         if request.is_nearest or task.is_counted or n_queries > _MOST_QUERIES or look_ups(*kind) > kind[1]:
             return None
@@ -207,30 +206,26 @@ class Finder:
         task.take_hits(found)
         return found
 
-    def find(
-        self, connection: Connection, request: Request, filter: Filter | None, *, threads: int, cost: bool
-    ) -> Found:
+    def find(self, connection: Connection, request: Request, filter: Filter | None) -> Found:
         """Return everything that a request leads to.
 
         What is held at a time, beside the answer, does not grow with rows x queries.
 
         Args:
             connection: in a transaction.
-            request: for all within a radius, or for the nearest.
+            request: for all within a radius, or for the nearest. Counting its work takes a statement of its own.
             filter: that payloads must pass.
-            threads: that compare codes, where all of them are read.
-            cost: if True, the work is counted, which takes a statement of its own.
 
         Raises:
             LimitError: it is more than the request's limits allow.
         """
-        work = WorkCount(len(request.codes)) if cost else None
-        task = _Task(connection, filter, request.limits, threads, work)
+        counted = WorkCount(len(request.codes)) if request.costs else None
+        task = _Task(connection, filter, request, counted)
         if request.is_nearest:
             found = self._nearest(task, request.codes, request.limit or 1)
         else:
             found = self._within(task, request.codes, request.radius, request.limit)
-        return found if work is None else replace(found, work=work)
+        return found if counted is None else replace(found, work=counted)
 
     def _within(self, task: _Task, codes: Codes, radius: int, limit: int | None) -> Found:
         """Return everything within the radius, or the nearest of it."""
@@ -382,7 +377,7 @@ class Finder:
             found: list[Found] = []
             for here in _parts(len(codes), min(len(index), limit or len(index))):
                 task.take_rows(len(index) * len(codes[here]))
-                hits = index.find_batch(Request(codes[here], radius, limit), threads=task.threads)
+                hits = index.find(Request(codes[here], radius, limit, threads=task.threads))
                 queries = np.repeat(np.arange(here.start, here.start + len(hits)), np.diff(hits.offsets))
                 found.append(Found(queries, hits.rows, hits.distances.astype(np.int64), {}))
                 if limit is None:
@@ -427,18 +422,13 @@ class _Task:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        filter: Filter | None,
-        limits: _native.Limits | None,
-        threads: int,
-        work: WorkCount | None,
+        self, connection: Connection, filter: Filter | None, request: Request, counted: WorkCount | None
     ) -> None:
         self.connection = connection
         self.filter = filter
-        self.threads = threads
-        self.work = work
-        self._limits = limits
+        self.threads = request.threads
+        self.work = counted
+        self._limits = request.limits
 
     @cached_property
     def n_items(self) -> int:
@@ -461,7 +451,7 @@ class _Task:
     @property
     def is_counted(self) -> bool:
         """True if it must be known how many rows look-ups lead to."""
-        return self.work is not None or getattr(self._limits, "bounds_rows", False)
+        return self.work is not None or (self._limits is not None and self._limits.bounds_rows)
 
     def take_rows(self, n_rows: int) -> None:
         """Count rows that are read."""

@@ -12,10 +12,9 @@ import numpy as np
 
 from hamtarget.codes import Codes
 from hamtarget.items import Id
-from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
-from hamtarget.search.requests import Requests
-from hamtarget.store.groups.kept import Answer, ask_kept
+from hamtarget.query import Asked, Query, Work
+from hamtarget.search.requests import CodeKind
+from hamtarget.store.groups.kept import ReadGroups, ask_kept
 from hamtarget.store.groups.pages import IdsOf
 from hamtarget.store.groups.source import Near, Rows, Source, near_of
 from hamtarget.store.groups.sql import SqliteGroups
@@ -109,13 +108,13 @@ def _numbered(sql: str) -> str:
 class PostgresSource:
     """A store in PostgreSQL as a transaction sees it, as groups read it."""
 
-    def __init__(self, connection: Connection, settings: Settings, finder: Finder, limits: Limits | None) -> None:
+    def __init__(self, connection: Connection, settings: Settings, finder: Finder, work: Work) -> None:
         self._connection = connection
         self._finder = finder
-        self._limits = limits
+        self._work = work
         # Groups need no embeddings.
         self._settings = replace(settings, embeddings=None)
-        self._requests = Requests(settings.n_bits, settings.radius, None)
+        self._kind = CodeKind(settings.n_bits, None)
         self.sequence, self._forgotten, self._n_items = only_row(
             connection, "SELECT sequence, forgotten, n_items FROM state"
         )
@@ -163,8 +162,8 @@ class PostgresSource:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         for start in range(0, len(codes), _AT_ONCE):
             block = codes[start : start + _AT_ONCE]
-            request = self._requests.search(block, radius, limit=None, rerank=None, embedding=None, limits=self._limits)
-            found = self._finder.find(self._connection, request, None, threads=1, cost=False)
+            request = self._kind.request(Asked(block), Query(radius), self._work)
+            found = self._finder.find(self._connection, request, None)
             hits = found.hits(len(block), None)
             distinct = np.unique(hits.rows)
             _, their_codes = self._read(f"row = ANY('{integers(distinct.tolist())}'::bigint[])")
@@ -197,24 +196,20 @@ class GroupsInDatabase:
         self._in_memory: dict[Kind, SqliteGroups] = {}
         self._lock = threading.Lock()
 
-    def ask(
-        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
-    ) -> T:
+    def ask(self, kind: Kind, answer: ReadGroups[T], work: Work) -> T:
         """Bring groups to the last change of the store, and return what `answer` reads of them."""
-        with self._connections.translated(), self._connections.own(limits) as connection:
+        with self._connections.translated(), self._connections.own(work.limits) as connection:
 
-            def read_store(work: Callable[[Source, IdsOf], U]) -> U:
-                source = PostgresSource(connection, self._settings, self._finder, limits)
-                return work(source, source.ids_of)
+            def read_store(do: Callable[[Source, IdsOf], U]) -> U:
+                source = PostgresSource(connection, self._settings, self._finder, work)
+                return do(source, source.ids_of)
 
             groups = PostgresGroups(connection, kind)
             if self._read_only:
                 with self._lock, snapshot(connection):
                     kept = self._follower(groups, kind)
                     try:
-                        return ask_kept(
-                            kept, read_store, kind, answer, threads=threads, progress=progress, limits=limits
-                        )
+                        return ask_kept(kept, read_store, kind, answer, work)
                     finally:
                         kept.undo()
             # Taken before the transaction begins, which then sees what the holder before has done. It goes with the
@@ -224,7 +219,7 @@ class GroupsInDatabase:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             if not groups.is_there:
                 groups.tables.create()
-            found = ask_kept(groups, read_store, kind, answer, threads=threads, progress=progress, limits=limits)
+            found = ask_kept(groups, read_store, kind, answer, work)
             connection.execute("COMMIT")
             return found
 

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
-from hamtarget.items import Match
 from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import Asked, Query, Work, check_work
 from hamtarget.search.multi import MultiIndex
-from hamtarget.search.requests import (
-    Request,
-    Requests,
-    many_codes,
-    many_rows_of_logits,
-    one_code,
-    one_embedding,
-    one_row_of_logits,
-)
-from hamtarget.search.results import BatchHits, Hits
+from hamtarget.search.requests import CodeKind, Request
+from hamtarget.searchable import Searchable
 from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW
-from hamtarget.store.items.item_hits import FindCodes, find_items
-from hamtarget.store.items.matching import Matched, check_threshold, match_items, query_codes
+from hamtarget.store.items.item_hits import find_items
 from hamtarget.store.items.names import Names
 from hamtarget.store.live import Change, DeleteRows, LiveIndex
 from hamtarget.store.postgres.address import parse_address
@@ -39,8 +29,6 @@ from hamtarget.store.postgres.schema import open_tables
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection
 
-T = TypeVar("T")
-
 _AGE = 0.05
 # A search that meets changes is done again; at last while nothing may change.
 _FREE_TRIES = 3
@@ -49,10 +37,10 @@ _REPLAY_COST = 2
 _ALWAYS_REPLAYED = 1000
 
 
-class Mirror:
+class Mirror(Searchable):
     """An index in this process's memory that follows a store in PostgreSQL.
 
-    It answers `search`, `nearest` and `probe` as a `MultiIndex` does, with the ids of the store's items. Any number of
+    It answers `search`, `nearest` and `match` as a `MultiIndex` does, with the ids of the store's items. Any number of
     processes on any number of machines may hold one. Each reads the whole table once, and later only what has changed
     since. A search costs the database nothing, and is as fast as one in a folder. Payloads stay in the database: a
     mirror does not filter, but `Store.payloads` reads those of its hits.
@@ -80,7 +68,8 @@ class Mirror:
                 self._settings = open_tables(connection, self._address, read_only=True)
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
             kept = self._settings
-            self._requests = Requests(kept.n_bits, kept.radius, kept.embeddings)
+            self.n_bits, self.radius = kept.n_bits, kept.radius
+            self._kind = CodeKind(kept.n_bits, kept.embeddings)
             self._names = Names(lambda: self._live.names, self._connections.one, find_names)
         except BaseException:
             self._connections.close()
@@ -116,146 +105,45 @@ class Mirror:
         """Number of the last change that is in memory."""
         return self._live.sequence
 
-    def search(
-        self,
-        code: ArrayLike,
-        radius: int | None = None,
-        *,
-        limit: int | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find every item within `radius` bits of a code, nearest first; see `Store.search`."""
-        wanted = one_code(code, self._requests.n_bits, instead="search_batch")
-        request = self._requests.search(
-            wanted, radius, limit=limit, rerank=rerank, embedding=one_embedding(embedding), limits=limits
-        )
-        return self._find_one(request, cost=cost)
+    def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
+        """Answer a batch of queries; see `Searchable.answer`. A mirror does not filter."""
+        return self._find(self._request(asked, query, check_work(work)))
 
-    def search_batch(
-        self,
-        codes: ArrayLike,
-        radius: int | None = None,
-        *,
-        limit: int | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find every item within `radius` bits of each of a batch of codes; see `Store.search_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits, instead="search")
-        request = self._requests.search(wanted, radius, limit=limit, rerank=rerank, embedding=embedding, limits=limits)
-        return self._find_batch(request, threads=threads, cost=cost)
+    def answer_one(self, asked: Asked, query: Query, work: Work) -> Hits:
+        """Answer one query, given as a batch of one."""
+        request = self._request(asked, query, work)
+        self._look()
+        live = self._live
+        version = live.version
+        if not version & 1 and not live.n_further:
+            hits = live.index.find_one_named(request, live.names)
+            if hits is not None and live.version == version:
+                return hits
+        return self._find(request)[0]
 
-    def match(
-        self,
-        codes: ArrayLike,
-        radius: int | None = None,
-        *,
-        at_least: int = 1,
-        limit: int | None = None,
-        threads: int = 1,
-        limits: Limits | None = None,
-    ) -> tuple[Match, ...]:
-        """Find the items that match a query of several codes; see `Store.match`."""
-        wanted = query_codes(codes, self._requests.n_bits)
-        threshold = check_threshold(at_least, limit, len(wanted))
-        request = self._requests.search(wanted, radius, limit=None, rerank=None, embedding=None, limits=limits)
+    def answer_code(
+        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+    ) -> Hits | None:
+        """Answer a query for one code in one call of the core."""
+        if code is None:
+            code = query
+        if type(code) is not np.ndarray or (query is not None and query is not code):
+            return None
+        self._look()
+        live = self._live
+        version = live.version
+        if version & 1 or live.n_further:
+            return None
+        hits = live.index.core.search_code(code, radius, limit, is_nearest, Hits, Hit, live.names.core)
+        return hits if live.version == version else None
 
-        def choose(find: FindCodes) -> tuple[BatchHits, Matched]:
-            matched = match_items(find(request), threshold)
-            return matched.hits, matched
+    def _asked(self, query: Any, code: ArrayLike | None, wanted: Query, *, many: bool) -> Asked:
+        return Asked(self._given(query, code, "codes" if many else "a code"))
 
-        hits, matched = self._find(choose, threads=threads, cost=False)
-        return matched.named(hits.ids.tolist())
-
-    def nearest(
-        self,
-        code: ArrayLike,
-        k: int = 10,
-        *,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Find the `k` nearest items exactly; see `Store.nearest`."""
-        wanted = one_code(code, self._requests.n_bits, instead="nearest_batch")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=one_embedding(embedding), limits=limits)
-        return self._find_one(request, cost=cost)
-
-    def nearest_batch(
-        self,
-        codes: ArrayLike,
-        k: int = 10,
-        *,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Find the `k` nearest items of each of a batch of codes; see `Store.nearest_batch`."""
-        wanted = many_codes(codes, self._requests.n_bits, instead="nearest")
-        request = self._requests.nearest(wanted, k, rerank=rerank, embedding=embedding, limits=limits)
-        return self._find_batch(request, threads=threads, cost=cost)
-
-    def probe(
-        self,
-        logits: ArrayLike,
-        budget: int,
-        *,
-        radius: int | None = None,
-        limit: int | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> Hits:
-        """Search approximately: read at most `budget` rows, the most likely first; see `MultiIndex.probe`."""
-        request = self._requests.probe(
-            one_row_of_logits(logits, self._requests.n_bits),
-            budget,
-            radius=radius,
-            limit=limit,
-            rerank=rerank,
-            embedding=one_embedding(embedding),
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self._find_one(request, cost=cost)
-
-    def probe_batch(
-        self,
-        logits: ArrayLike,
-        budget: int,
-        *,
-        radius: int | None = None,
-        limit: int | None = None,
-        rerank: int | None = None,
-        embedding: ArrayLike | None = None,
-        comparisons: int | None = None,
-        threads: int = 1,
-        cost: bool = False,
-        limits: Limits | None = None,
-    ) -> BatchHits:
-        """Search approximately for a batch of queries; see `MultiIndex.probe_batch`."""
-        request = self._requests.probe(
-            many_rows_of_logits(logits, self._requests.n_bits),
-            budget,
-            radius=radius,
-            limit=limit,
-            rerank=rerank,
-            embedding=embedding,
-            comparisons=comparisons,
-            limits=limits,
-        )
-        return self._find_batch(request, threads=threads, cost=cost)
+    def _request(self, asked: Asked, query: Query, work: Work) -> Request:
+        if query.filter is not None:
+            raise InputError("filter is given; payloads stay in the database: use Store.open")
+        return self._kind.request(asked, query, work)
 
     def refresh(self) -> int:
         """Bring the mirror to the last change of the database now, and return its number.
@@ -269,46 +157,26 @@ class Mirror:
         self._looked = now
         return self._live.sequence
 
-    def _find_one(self, request: Request, *, cost: bool) -> Hits:
+    def _find(self, request: Request) -> Answer:
+        """Return hits of items, with their ids, all at the same change."""
         self._look()
         live = self._live
-        version = live.version
-        if not version & 1 and not live.n_further:
-            hits = live.index.find_one_named(request, live.names, cost=cost)
-            if hits is not None and live.version == version:
-                return hits
-        return self._find_batch(request, threads=1, cost=cost)[0]
-
-    def _find_batch(self, request: Request, *, threads: int, cost: bool) -> BatchHits:
-        return self._find(lambda find: (find_items(find, request), None), threads=threads, cost=cost)[0]
-
-    def _find(
-        self, choose: Callable[[FindCodes], tuple[BatchHits, T]], *, threads: int, cost: bool
-    ) -> tuple[BatchHits, T]:
-        """Return hits of items, with their ids, that `choose` chooses from what it finds, all at the same change."""
-        self._look()
-        live = self._live
-
-        def find(request: Request) -> BatchHits:
-            return live.index.find_batch(request, threads=threads, cost=cost)
-
         for _ in range(_FREE_TRIES):
             version = live.version
             if not version & 1:
-                hits, more = choose(find)
+                hits = find_items(live.index.find, request)
                 if live.version == version and (named := self._named(hits)) is not None:
-                    return named, more
+                    return named
             # A hit without a name has been deleted since, or the index was about to change.
             self.refresh()
         with live.lock:
             self.refresh()
-            hits, more = choose(find)
-            named = self._named(hits)
+            named = self._named(find_items(live.index.find, request))
         if named is None:
             raise CorruptFileError(f"{self._address}: a row has no name; restore the database from a copy")
-        return named, more
+        return named
 
-    def _named(self, hits: BatchHits) -> BatchHits | None:
+    def _named(self, hits: Answer) -> Answer | None:
         if not self._live.has_names:
             return hits
         with self._connections.translated():

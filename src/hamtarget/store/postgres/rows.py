@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
+from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits
 from hamtarget.store.items.batches import Batch
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, N_CODES_SQL, n_codes_of
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
@@ -232,7 +232,7 @@ def only_row(connection: Connection, sql: str, parameters: Sequence[Any] = ()) -
 
 
 def scan_blocks(
-    connection: Connection, condition: str, parameters: Sequence[Any], limits: Limits | None
+    connection: Connection, condition: str, parameters: Sequence[Any], limits: _native.Limits | None
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Yield `ITEM_COLUMNS` of all items that meet a condition, by row, in blocks.
 

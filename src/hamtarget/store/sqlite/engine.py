@@ -12,30 +12,30 @@ from time import monotonic
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputError, ReadOnlyError
 from hamtarget.filters import Filter
-from hamtarget.items import Id, Item, Match
+from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import Work
+from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.pairs import pairs_within, present
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Hits
 from hamtarget.store.backend import FindInCells
 from hamtarget.store.forks import tell_of_forks
-from hamtarget.store.groups.kept import Answer
+from hamtarget.store.groups.kept import ReadGroups
 from hamtarget.store.groups.tables import Kind
 from hamtarget.store.items.code_rows import are_further
 from hamtarget.store.items.duplicates import name_pairs
-from hamtarget.store.items.item_hits import FindCodes, find_items, name_items
+from hamtarget.store.items.item_hits import find_items, name_items
 from hamtarget.store.items.item_pairs import pairs_of_items
-from hamtarget.store.items.matching import Matched, Threshold, match_items
 from hamtarget.store.items.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.backup import Verify, back_up, restore
@@ -215,61 +215,51 @@ class FolderEngine:
         if self._unusable:
             raise ClosedError(f"{self.path} {self._unusable}")
 
-    def find_one(self, request: Request, filter: Filter | None, *, cost: bool) -> Hits:
-        """Return the hits of a request for one query, never of an index that a transaction is half in."""
-        # A search for one code takes a few microseconds: this is written for few steps, without a closure.
+    def answer_code(self, code: ArrayLike, radius: int | None, limit: int | None, is_nearest: bool) -> Hits | None:
+        """Return the hits of one code, never of an index that a transaction is half in; None: look at it closely."""
+        # A search for one code takes about a microsecond: this is written for few steps, without a closure.
         live = self._live
         if self._unusable:
             self.check_open()
         if self.read_only and (self._counter.numbers[0] != live.sequence or monotonic() >= self._next_look):
             self._look()
-        if not filter and not live.n_further:
-            version = live.version
-            hits = live.index.find_one_named(request, live.names, cost=cost)
-            if hits is not None and live.version == version and not version & 1:
+        version = live.version
+        if live.n_further or version & 1:
+            return None
+        hits = live.index.core.search_code(code, radius, limit, is_nearest, Hits, Hit, live.names.core)
+        return hits if live.version == version else None
+
+    def find_one(self, request: Request, filter: Filter | None) -> Hits:
+        """Return the hits of a request for one query, never of an index that a transaction is half in."""
+        self.check_open()
+        if self.read_only:
+            self._look()
+        live = self._live
+        version = live.version
+        if not filter and not version & 1:
+            hits: Hits | None = None
+            if not live.n_further:
+                hits = live.index.find_one_named(request, live.names)
+            elif request.limit is None and not request.rerank:
+                hits = name_items(live.index.find_one(request), live.names)
+            if hits is not None and live.version == version:
                 return hits
-        elif not filter and request.limit is None and not request.rerank:
-            version = live.version
-            items = name_items(live.index.find_one(request, cost=cost), live.names)
-            if items is not None and live.version == version and not version & 1:
-                return items
-        return self.find_batch(request, filter, threads=1, cost=cost)[0]
+        return self.find(request, filter)[0]
 
-    def find_batch(self, request: Request, filter: Filter | None, *, threads: int, cost: bool) -> BatchHits:
-        """Return the hits of a request for any number of queries."""
-        return self._find(lambda find: (find_items(find, request), None), filter, threads=threads, cost=cost)[0]
-
-    def match(
-        self, request: Request, filter: Filter | None, threshold: Threshold, *, threads: int
-    ) -> tuple[Match, ...]:
-        """Return the items that the codes of a request match."""
-
-        def choose(find: FindCodes) -> tuple[BatchHits, Matched]:
-            matched = match_items(find(request), threshold)
-            return matched.hits, matched
-
-        hits, matched = self._find(choose, filter, threads=threads, cost=False)
-        return matched.named(hits.ids.tolist())
-
-    def _find(
-        self, choose: Callable[[FindCodes], tuple[BatchHits, T]], filter: Filter | None, *, threads: int, cost: bool
-    ) -> tuple[BatchHits, T]:
-        """Return hits of items, with their ids, that `choose` chooses from what it finds, all at the same change."""
+    def find(self, request: Request, filter: Filter | None) -> Answer:
+        """Return hits of items, with their ids, all at the same change."""
         self.check_open()
         if self.read_only:
             self._look()
         if not filter:
             live = self._live
             version = live.version
-            hits, more = choose(lambda request: live.index.find_batch(request, threads=threads, cost=cost))
-            named = self._named_at(version, hits)
+            named = self._named_at(version, find_items(live.index.find, request))
             if named is not None:
-                return named, more
-        return self.read(
-            lambda connection, index: self._find_in_step(connection, index, choose, filter, threads=threads, cost=cost)
-        )
+                return named
+        return self.read(lambda connection, index: self._find_in_step(connection, index, request, filter))
 
-    def _named_at(self, version: int, hits: BatchHits) -> BatchHits | None:
+    def _named_at(self, version: int, hits: Answer) -> Answer | None:
         """Return hits with ids; None if the index has changed since `version`, or one of them was deleted."""
         live = self._live
         if live.version != version or version & 1:
@@ -280,30 +270,20 @@ class FolderEngine:
             return self._names.name(hits)
 
     def _find_in_step(
-        self,
-        connection: sqlite3.Connection,
-        index: MultiIndex,
-        choose: Callable[[FindCodes], tuple[BatchHits, T]],
-        filter: Filter | None,
-        *,
-        threads: int,
-        cost: bool,
-    ) -> tuple[BatchHits, T]:
+        self, connection: sqlite3.Connection, index: MultiIndex, request: Request, filter: Filter | None
+    ) -> Answer:
         """Return the same where database and index are at the same change."""
 
-        def find(request: Request) -> BatchHits:
-            if filter:
-                return find_passing(connection, index, filter, request, threads=threads, cost=cost)
-            return index.find_batch(request, threads=threads, cost=cost)
+        def find(codes: Request) -> Answer:
+            return find_passing(connection, index, filter, codes) if filter else index.find(codes)
 
-        hits, more = choose(find)
-        named = self._names.name(hits, connection)
+        named = self._names.name(find_items(find, request), connection)
         if named is None:
             raise CorruptFileError(f"{self.file}: a row has no name; restore the folder from a copy")
-        return named, more
+        return named
 
-    def read(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
-        """Return what `work` returns, which sees the database and the index at the same change."""
+    def read(self, do: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
+        """Return what `do` returns, which sees the database and the index at the same change."""
         self.check_open()
         with translated(self.file), self._readers.one() as connection:
             live = self._live
@@ -313,7 +293,7 @@ class FolderEngine:
                     version = live.version
                     if live.sequence == sequence and not version & 1:
                         try:
-                            result = work(connection, live.index)
+                            result = do(connection, live.index)
                         except Exception:
                             # It may have failed because the index changed under it.
                             if live.version == version:
@@ -323,7 +303,7 @@ class FolderEngine:
                             return result
             with self._live.lock, transaction(connection, kind="DEFERRED"):
                 self._follow(connection)
-                return work(connection, self._live.index)
+                return do(connection, self._live.index)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -439,7 +419,7 @@ class FolderEngine:
         """Open the encoder that was saved with the store."""
         return open_encoder(self.path / ENCODER_NAME)
 
-    def count(self, filter: Filter | None, limits: Limits | None = None) -> int:
+    def count(self, filter: Filter | None, limits: _native.Limits | None = None) -> int:
         """Return the number of items that pass."""
         if not filter:
             index = self.index
@@ -453,11 +433,11 @@ class FolderEngine:
 
         return self.read(count_passing)
 
-    def get(self, ids: list[Id], limits: Limits | None = None) -> list[Item | None]:
+    def get(self, ids: list[Id], limits: _native.Limits | None = None) -> list[Item | None]:
         """Return the items of these ids."""
         return self.read(lambda connection, _: get_items(connection, ids, self.settings.embeddings, limits))
 
-    def scan(self, filter: Filter | None, limits: Limits | None = None) -> Iterator[Item]:
+    def scan(self, filter: Filter | None, limits: _native.Limits | None = None) -> Iterator[Item]:
         """Yield all items that pass."""
         with self.reading() as connection:
             yield from scan_items(connection, filter, self.settings.embeddings, limits)
@@ -486,7 +466,7 @@ class FolderEngine:
         self.check_open()
         return None if self._kept_cells is None else self._kept_cells.now()
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Fit cells to all vectors, and keep them beside the index."""
         if self._kept_cells is None:
             raise InputError(f"{self.path} keeps no vectors")
@@ -495,14 +475,14 @@ class FolderEngine:
                 self._check_between_transactions("tune")
         # All that was committed before this call is in them.
         self.read(_nothing)
-        self._kept_cells.make(asked, progress=progress)
+        self._kept_cells.make(asked, work)
         if not self.read_only:
             with self._write_lock, translated(self.file):
                 self.check_open()
                 if not self._kept_cells.save(self._connection):
                     self._try_to_save()
 
-    def find_in_cells(self, find: FindInCells) -> BatchHits | None:
+    def find_in_cells(self, find: FindInCells) -> Answer | None:
         """Return what `find` finds in the cells and the index, both at the same change."""
         if self.read_only:
             self._look()
@@ -522,7 +502,7 @@ class FolderEngine:
 
     def _find_in_cells_in_step(
         self, connection: sqlite3.Connection, index: MultiIndex, find: FindInCells
-    ) -> BatchHits | None:
+    ) -> Answer | None:
         cells = self._live.cells.index
         hits = None if cells is None else find(cells, index)
         return None if hits is None else self._names.name(hits, connection)
@@ -546,19 +526,16 @@ class FolderEngine:
             with translated(self.file), transaction(self._connection):
                 self._connection.execute("INSERT OR REPLACE INTO tuning VALUES (?, ?)", (k, text))
 
-    def pairs(
-        self, radius: int, *, threads: int, progress: Progress | None, limits: Limits | None = None
-    ) -> Iterator[Pair]:
+    def pairs(self, radius: int, work: Work) -> Iterator[Pair]:
         """Yield all pairs within the radius."""
-        pairs = pairs_within(self.index, radius, threads=threads, progress=progress, limits=limits)
-        yield from name_pairs(pairs_of_items(pairs), self.ids_of, limits)
+        work = work.started()
+        pairs = pairs_within(self.index, radius, work=work)
+        yield from name_pairs(pairs_of_items(pairs), self.ids_of, work.limits)
 
-    def ask_groups(
-        self, kind: Kind, answer: Answer[T], *, threads: int, progress: Progress | None, limits: Limits | None
-    ) -> T:
+    def ask_groups(self, kind: Kind, answer: ReadGroups[T], work: Work) -> T:
         """Bring groups to the last change, and return what `answer` reads of them."""
         self.check_open()
-        return self._group_files.ask(kind, answer, threads=threads, progress=progress, limits=limits)
+        return self._group_files.ask(kind, answer, work.started())
 
     def verify(self, *, progress: Progress | None) -> StoreReport:
         """Check the database by SQLite's own means, every row's checksum, and every row against the index."""

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -17,11 +18,11 @@ from hamtarget._files import make_folders
 from hamtarget.codes import Codes
 from hamtarget.errors import FileError
 from hamtarget.items import Id
-from hamtarget.progress import Progress
-from hamtarget.search.limits import Limits
+from hamtarget.query import PLAIN_WORK, Asked, Query, Work
+from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import hits_in_blocks, present
-from hamtarget.store.groups.kept import Answer, ask_kept
+from hamtarget.store.groups.kept import ReadGroups, ask_kept
 from hamtarget.store.groups.pages import IdsOf
 from hamtarget.store.groups.source import Near, Rows, Source, near_of
 from hamtarget.store.groups.sql import SqliteGroups, is_damage
@@ -48,8 +49,8 @@ _MOST_IN_MEMORY = 4
 class ReadFolder(Protocol):
     """Reads a folder's store at one change."""
 
-    def __call__(self, work: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
-        """Return what `work` returns, which sees the database and the index at the same change."""
+    def __call__(self, do: Callable[[sqlite3.Connection, MultiIndex], T]) -> T:
+        """Return what `do` returns, which sees the database and the index at the same change."""
         ...
 
 
@@ -57,12 +58,7 @@ class FolderSource:
     """A folder's store at one change, as groups read it."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        index: MultiIndex,
-        known_ids: KnownIds,
-        threads: int = 1,
-        limits: Limits | None = None,
+        self, connection: sqlite3.Connection, index: MultiIndex, known_ids: KnownIds, work: Work = PLAIN_WORK
     ) -> None:
         """Read a store whose database and index are at the same change, which stays for the time being.
 
@@ -70,14 +66,12 @@ class FolderSource:
             connection: to the database.
             index: at the same change.
             known_ids: gives ids by row, perhaps without those of rows that have been deleted since.
-            threads: that search.
-            limits: bounds on the work.
+            work: threads that search, and bounds.
         """
         self._known_ids = known_ids
         self._connection = connection
         self._index = index
-        self._threads = threads
-        self._limits = limits
+        self._work = replace(work.started(), progress=None)
         state = read_state(connection)
         self.sequence = state.sequence
         self._forgotten = state.forgotten
@@ -112,8 +106,7 @@ class FolderSource:
         """Return for each of the codes if several rows have it."""
         if not len(codes):
             return []
-        request = self._index.requests.search(codes, 0, limit=2, rerank=None, embedding=None)
-        hits = self._index.find_batch(request._replace(limits=self._limits), threads=self._threads)
+        hits = self._index.answer(Asked(codes), Query(0, limit=2), self._work)
         shared: list[bool] = (np.diff(hits.offsets) > 1).tolist()
         return shared
 
@@ -124,8 +117,7 @@ class FolderSource:
             radius,
             np.arange(len(codes)),
             lambda block: (block, codes[block[0] : block[-1] + 1]),
-            threads=self._threads,
-            limits=self._limits,
+            self._work,
         ):
             yield near_of(hits, self._present(hits.rows)[1])
 
@@ -195,21 +187,14 @@ class GroupFiles:
                 finally:
                     connection.close()
 
-    def ask(
-        self,
-        kind: Kind,
-        answer: Answer[T],
-        *,
-        threads: int,
-        progress: Progress | None,
-        limits: Limits | None,
-    ) -> T:
+    def ask(self, kind: Kind, answer: ReadGroups[T], work: Work) -> T:
         """Bring groups to the last change of the store, and return what `answer` reads of them."""
+        limits = work.limits
 
-        def read_store(work: Callable[[Source, IdsOf], U]) -> U:
+        def read_store(do: Callable[[Source, IdsOf], U]) -> U:
             def at_one_change(connection: sqlite3.Connection, index: MultiIndex) -> U:
-                source = FolderSource(connection, index, self._known_ids, threads, limits)
-                return work(source, source.ids_of)
+                source = FolderSource(connection, index, self._known_ids, work)
+                return do(source, source.ids_of)
 
             return self._read(at_one_change)
 
@@ -217,7 +202,7 @@ class GroupFiles:
             groups = self._open(kind)
             try:
                 with translated(self._path(kind)), bounded(groups.connection, limits):
-                    return ask_kept(groups, read_store, kind, answer, threads=threads, progress=progress, limits=limits)
+                    return ask_kept(groups, read_store, kind, answer, work)
             finally:
                 groups.undo()
 
@@ -230,7 +215,7 @@ class GroupFiles:
                 return ask()
 
     @contextmanager
-    def _turn(self, limits: Limits | None) -> Iterator[None]:
+    def _turn(self, limits: _native.Limits | None) -> Iterator[None]:
         """Wait until nobody else asks for groups, or until the time is over."""
         if limits is not None:
             while not self._lock.acquire(timeout=_TURN_SECONDS):

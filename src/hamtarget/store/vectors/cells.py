@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer, Costs
 from hamtarget.codes import Codes
 from hamtarget.errors import HamtargetError, InputError
+from hamtarget.query import Work
 from hamtarget.search.distinct import distinct
-from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
-from hamtarget.search.results import BatchHits, Costs
 from hamtarget.store.vectors.kept_vectors import restored_vectors
 
 Rows = NDArray[np.int64]
@@ -124,10 +124,8 @@ def find_in_cells(
     queries: NDArray[Any],
     k: int,
     recall: float,
-    *,
-    threads: int,
-    limits: Limits | None,
-) -> BatchHits | None:
+    work: Work,
+) -> Answer | None:
     """Return the nearest rows of each query; None if one of them was deleted meanwhile.
 
     The distances are those of vectors and codes as the store keeps them, whatever the cells have rounded.
@@ -139,14 +137,14 @@ def find_in_cells(
         queries: as they are compared with kept vectors.
         k: most rows for a query.
         recall: share of the true nearest to find.
-        threads: the queries are shared among so many threads.
-        limits: bounds on the work.
+        work: threads that share the queries, and bounds.
     """
     kind = index.embeddings
     if kind is None:
         raise TypeError("a store of vectors has an index without them")
     asked = restored_vectors(queries, kind)
-    found = cells.find(asked, min(k, len(cells)), recall=recall, threads=threads, limits=limits)
+    limits = work.limits
+    found = cells.find(asked, min(k, len(cells)), recall=recall, threads=work.n_threads(1), limits=limits)
     n_queries, n_found = found.ids.shape
     if limits is not None:
         limits.take(hits=found.ids.size)
@@ -167,12 +165,12 @@ def find_in_cells(
     distances = _ONES[differ].sum(axis=2, dtype=np.uint16)
     offsets = np.arange(n_queries + 1, dtype=np.int64) * n_found
     order = (np.lexsort((found.ids, exact), axis=1) + offsets[:-1, None]).ravel()
-    return BatchHits(
+    return Answer(
         offsets,
         rows[order],
         distances.ravel()[order],
         exact.ravel()[order],
-        Costs(np.zeros(n_queries, dtype=np.int64), *found.counts.T),
+        costs=Costs(np.zeros(n_queries, dtype=np.int64), *found.counts.T) if work.costs else None,
     )
 
 

@@ -6,22 +6,20 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hamtarget.codes import Codes
+from hamtarget.answer import Answer
+from hamtarget.codes import from_logits
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, PrivilegeError
 from hamtarget.filters import Filter
-from hamtarget.progress import Progress
+from hamtarget.query import PLAIN_WORK, Asked, Query, Work, check_count
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.neighbor_index import NeighborIndex
-from hamtarget.search.requests import Requests, check_count
-from hamtarget.search.results import BatchHits
+from hamtarget.search.requests import CodeKind
 from hamtarget.store.backend import Backend
 from hamtarget.store.vectors.cells import find_in_cells
 from hamtarget.store.vectors.kept_vectors import restored_vectors
@@ -57,74 +55,51 @@ class NearestVectors:
 
     Args:
         engine: keeps the items.
-        requests: of the store.
+        codes: what the store keeps.
         kind: how vectors are kept.
         encoder: returns the store's encoder.
     """
 
-    def __init__(self, engine: Backend, requests: Requests, kind: Embeddings, encoder: Callable[[], Encoder]) -> None:
+    def __init__(self, engine: Backend, codes: CodeKind, kind: Embeddings, encoder: Callable[[], Encoder]) -> None:
         self._engine = engine
-        self._requests = requests
+        self._codes = codes
         self._kind = kind
         self._encoder = encoder
         self._known: dict[int, Tuning] = {}
         self._next_look = 0.0
         self._lock = threading.RLock()
 
-    def find_batch(
-        self,
-        vectors: NDArray[Any],
-        k: int,
-        recall: float | None,
-        *,
-        logits: NDArray[np.float32],
-        filter: Filter | None,
-        threads: int,
-        cost: bool,
-        limits: Limits | None,
-    ) -> BatchHits:
-        """Return the `k` nearest of each of some vectors.
+    def find(self, asked: Asked, query: Query, filter: Filter | None, work: Work) -> Answer:
+        """Return the nearest of each of some vectors.
 
         Args:
-            vectors: as they are compared with kept ones, (queries, n_dims).
-            k: number of neighbours.
-            recall: share of them to find; 0.95 by default.
-            logits: of the vectors.
+            asked: logits of the vectors, and the vectors as they are compared with kept ones, (queries, n_dims).
+            query: its limit is the number of neighbours; 0.95 of them are found if it names no recall.
             filter: with one, all vectors are compared, whatever the recall: what it leaves was not tuned for.
-            threads: the queries are shared among so many threads.
-            cost: if True, the result's `costs` say how much work each query took.
-            limits: bounds on the work. Under bounds the store is not tuned: until it is, all vectors are compared.
+            work: with bounds the store is not tuned: until it is, all vectors are compared.
         """
-        wanted = USUAL_RECALL if recall is None else check_recall(recall)
-        k = check_count(k, name="k")
-        if limits is not None:
-            check_limits(limits)
-        codes = np.packbits(logits > 0, axis=1, bitorder="little")
+        wanted = USUAL_RECALL if query.recall is None else check_recall(query.recall)
+        k = check_count(0 if query.limit is None else query.limit, name="k")
         n_items = self._engine.count(None)
         # Few are compared faster than anything else is done; so are all, where they are wanted.
         # An item with several vectors is found once, for which all of them are compared.
         is_quick = not filter and wanted < 1 and not self._engine.has_several
         if is_quick and n_items >= max(FEWEST_ITEMS, 4 * k):
-            if limits is None and not self._is_tuned(k, n_items):
+            if work.bounds is None and not self._is_tuned(k, n_items):
                 self._tune_by_the_way(max(k, USUAL_K), n_items)
-            hits = self._find_in_cells(codes, vectors, k, wanted, threads=threads, limits=limits)
+            hits = self._find_in_cells(asked, k, wanted, work)
             if hits is not None:
-                return hits if cost else hits.with_costs(None)
+                return hits
             point = self._point(k, wanted)
             if point is not None:
-                request = self._requests.probe(
-                    logits,
-                    point.budget + self._engine.scanned_rows,
-                    radius=self._requests.n_bits - 1,
-                    limit=None,
-                    rerank=k,
-                    embedding=vectors,
+                probe = Query(
+                    self._codes.n_bits - 1,
+                    budget=point.budget + self._engine.scanned_rows,
                     comparisons=max(k, point.comparisons),
-                    limits=limits,
+                    rerank=k,
                 )
-                return self._engine.find_batch(request, filter, threads=threads, cost=cost)
-        request = scan_request(self._requests, codes, vectors, k)._replace(limits=limits)
-        return self._engine.find_batch(request, filter, threads=threads, cost=cost)
+                return self._engine.find(self._codes.request(asked, probe, work), filter)
+        return self._engine.find(scan_request(self._codes, asked, k, work), filter)
 
     def needs_tuning(self) -> bool:
         """Return True if searches of the usual kind would gain by `tune`: the store is large, and has grown."""
@@ -136,7 +111,7 @@ class NearestVectors:
         self._look()
         return dict(sorted(self._known.items()))
 
-    def tune(self, k: int, *, threads: int | None = None, progress: Progress | None = None) -> Tuning:
+    def tune(self, k: int, work: Work = PLAIN_WORK) -> Tuning:
         """Make cells, or measure which settings of probes give which recall, and keep what was measured in the store.
 
         Raises:
@@ -148,7 +123,7 @@ class NearestVectors:
             if n_items <= k + 1:
                 raise InputError(f"the store has {n_items:,} items; tuning for k = {k} needs more than {k + 1}")
             tune = self._tune_cells if self._engine.has_cells else self._tune_probes
-            tuning = tune(k, threads or os.cpu_count() or 1, progress)
+            tuning = tune(k, work)
             self._known[k] = tuning
             if not self._engine.read_only:
                 try:
@@ -158,14 +133,14 @@ class NearestVectors:
                     pass
             return tuning
 
-    def _tune_cells(self, k: int, threads: int, progress: Progress | None) -> Tuning:
+    def _tune_cells(self, k: int, work: Work) -> Tuning:
         # What served more neighbours goes on to do so.
         known = [tuning.k for tuning in self._known.values() if tuning.way == "cells"]
-        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *known]), seed=SEED, threads=threads)
-        self._engine.make_cells(asked, progress=progress)
+        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *known]), seed=SEED)
+        self._engine.make_cells(asked, work)
         return tuning_of_cells(asked, k)
 
-    def _tune_probes(self, k: int, threads: int, progress: Progress | None) -> Tuning:
+    def _tune_probes(self, k: int, work: Work) -> Tuning:
         index = self._engine.whole_index()
         rows = index.ids()
         n_queries = min(n_tuning_queries(len(rows)), len(rows))
@@ -177,7 +152,13 @@ class NearestVectors:
         logits = self._encoder().logits(restored_vectors(vectors, self._kind))
         # Queries of float16 are compared as float32.
         queries = vectors if self._kind.dtype == "int8" else vectors.astype(np.float32)
-        return tune_index(index, self._requests, rows, logits, queries, k, threads=threads, progress=progress)
+        return tune_index(
+            index,
+            rows,
+            Asked(logits=logits, embeddings=queries),
+            k,
+            replace(work, threads=work.n_threads(os.cpu_count() or 1)),
+        )
 
     def _tune_by_the_way(self, k: int, n_items: int) -> None:
         """Call `tune` because somebody searches; warn if that takes long."""
@@ -194,15 +175,15 @@ class NearestVectors:
                 )
             self.tune(k)
 
-    def _find_in_cells(
-        self, codes: Codes, vectors: NDArray[Any], k: int, recall: float, *, threads: int, limits: Limits | None
-    ) -> BatchHits | None:
+    def _find_in_cells(self, asked: Asked, k: int, recall: float, work: Work) -> Answer | None:
         """Return hits by cells; None if there are none, or none that reach the recall."""
         cells = self._engine.cells()
         if cells is None or cells.setting(k, recall) is None:
             return None
+        codes = from_logits(asked.logits) if asked.codes is None else np.asarray(asked.codes)  # type: ignore[arg-type]
+        vectors = np.asarray(asked.embeddings)
         return self._engine.find_in_cells(
-            lambda cells, index: find_in_cells(cells, index, codes, vectors, k, recall, threads=threads, limits=limits)
+            lambda cells, index: find_in_cells(cells, index, codes, vectors, k, recall, work)
         )
 
     def _is_tuned(self, k: int, n_items: int) -> bool:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer
 from hamtarget.errors import CorruptFileError, InputError
-from hamtarget.progress import Progress
+from hamtarget.query import PLAIN_WORK, Asked, Query, Work
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.neighbors.tuning import N_QUERIES
-from hamtarget.search.requests import Request, Requests
-from hamtarget.search.results import BatchHits
+from hamtarget.search.requests import CodeKind, Request
 
 FEWEST_ITEMS = 10_000
 """Of fewer items, all vectors are compared: that takes about a millisecond, and finds everything."""
@@ -142,50 +142,42 @@ def n_tuning_queries(n_items: int) -> int:
     return min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_COMPARISONS // max(1, n_items)))
 
 
-def scan_request(requests: Requests, codes: NDArray[np.uint8], vectors: NDArray[Any], k: int) -> Request:
+def scan_request(kind: CodeKind, asked: Asked, k: int, work: Work = PLAIN_WORK) -> Request:
     """Return the request that compares all vectors with each query, and finds the `k` nearest."""
     # At any distance of codes, and all of them.
-    return requests.nearest(codes, 1, rerank=k, embedding=vectors)._replace(limit=None)
+    return kind.request(asked, Query(rerank=k), work)
 
 
 def tune_index(
     index: CodeIndex,
-    requests: Requests,
     rows: NDArray[np.int64],
-    logits: NDArray[np.float32],
-    vectors: NDArray[Any],
+    asked: Asked,
     k: int,
-    *,
-    threads: int = 1,
-    progress: Progress | None = None,
+    work: Work = PLAIN_WORK,
 ) -> Tuning:
     """Measure settings of searches for the `k` nearest vectors.
 
     Args:
         index: all rows of a store, with their vectors.
-        requests: of the store.
-        rows: the rows that are sought, each among all others.
-        logits: of these rows, (rows, n_bits).
-        vectors: of these rows, as they are kept.
+        rows: the rows that are searched for, each among all others.
+        asked: their logits, and their vectors as they are kept.
         k: number of neighbours.
-        threads: the comparison with all rows is shared among so many threads.
-        progress: called with steps done and all steps.
+        work: threads that compare all rows, and progress in steps.
     """
-    n_items = len(index)
-    codes = np.packbits(logits > 0, axis=1, bitorder="little")
+    n_items, threads = len(index), work.n_threads(1)
     budgets = list(_budgets(n_items, k))
     n_steps = len(rows) + len(budgets)
-    tell = progress or _nobody
+    tell = work.progress or _nobody
     # The row itself is found first, and does not count.
-    scan = scan_request(requests, codes, vectors, k + 1)
+    scan = scan_request(index.kind, asked, k + 1)
     truth: list[list[float]] = []
-    block = max(1, threads) * 8
+    block = threads * 8
     began = time.thread_time()
-    _others(index.find_batch(scan.part(0, _TIMED_SCANS)), rows[:_TIMED_SCANS], k)
+    _others(index.find(scan.part(0, _TIMED_SCANS)), rows[:_TIMED_SCANS], k)
     scan_microseconds = 1e6 * (time.thread_time() - began) / min(_TIMED_SCANS, len(rows))
     for start in range(0, len(rows), block):
         here = slice(start, start + block)
-        truth += _others(index.find_batch(scan.part(here.start, here.stop), threads=threads), rows[here], k)
+        truth += _others(index.find(scan.part(here.start, here.stop)._replace(threads=threads)), rows[here], k)
         tell(min(start + block, len(rows)), n_steps)
     n_true = max(1, sum(map(len, truth)))
     # Whatever is as near as the last of the true ones is as good: which of several equal vectors is found is chance.
@@ -195,17 +187,10 @@ def tune_index(
         recall = 0.0
         for share in _SHARES:
             comparisons = max(2 * (k + 1), int(budget * share))
-            request = requests.probe(
-                logits,
-                budget,
-                radius=requests.n_bits - 1,
-                limit=None,
-                rerank=k + 1,
-                embedding=vectors,
-                comparisons=comparisons,
-            )
+            wanted = Query(index.n_bits - 1, budget=budget, rerank=k + 1, comparisons=comparisons)
+            request = index.request(asked, wanted)
             began = time.thread_time()
-            hits = index.find_batch(request)
+            hits = index.find(request)
             seconds = time.thread_time() - began
             found = _others(hits, rows, k)
             n_found = sum(sum(map(last.__ge__, mine)) for mine, last in zip(found, farthest, strict=True))
@@ -239,7 +224,7 @@ def _budgets(n_items: int, k: int) -> Iterator[int]:
         budget *= _STEP
 
 
-def _others(hits: BatchHits, rows: NDArray[np.int64], k: int) -> list[list[float]]:
+def _others(hits: Answer, rows: NDArray[np.int64], k: int) -> list[list[float]]:
     """Return the distances of the first `k` rows that each query found, without its own."""
     if hits.embedding_distances is None:
         raise TypeError("a search by vectors did not tell their distances")

@@ -7,11 +7,11 @@ import sqlite3
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget.answer import Answer, Costs
 from hamtarget.filters import Filter
 from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
-from hamtarget.search.results import BatchHits, Costs
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_rows
 from hamtarget.store.sqlite.tables.bounded import bounded
 from hamtarget.store.sqlite.tables.filters import where
@@ -28,15 +28,13 @@ _FACTOR = 8
 _MOST_HITS = 2_000_000
 
 
-def find_passing(
-    connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request, *, threads: int, cost: bool
-) -> BatchHits:
+def find_passing(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request) -> Answer:
     """Return the hits of a request that pass a filter; what finding the passing rows took is counted as well."""
     look = _look_for_nearest if request.is_nearest else _look
     took = _no_costs(len(request.codes))
     with bounded(connection, request.limits):
         rows = look(connection, index, filter, _unranked(request), took)
-    hits = index.find_batch(request._replace(ids=rows), threads=threads, cost=cost)
+    hits = index.find(request._replace(ids=rows))
     return hits if hits.costs is None else hits.with_costs(hits.costs + took)
 
 
@@ -48,7 +46,7 @@ def _look(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, req
     rows = np.empty(0, dtype=np.int64)
     start, size = 0, 1
     while start < len(request.codes):
-        found = index.find_batch(request.part(start, start + size), cost=True)
+        found = index.find(request.part(start, start + size))
         _count(took, slice(start, start + len(found)), found)
         rows = distinct(np.concatenate((rows, found.rows)))
         if _LOOK_UP_COST * len(rows) >= len(index):
@@ -65,7 +63,7 @@ def _look_for_nearest(
     wanted = len(index) if request.limit is None else request.limit
     n_looked_at = _FIRST_FACTOR * wanted
     while _LOOK_UP_COST * n_looked_at < len(index) and n_looked_at * len(request.codes) <= _MOST_HITS:
-        hits = index.find_batch(request._replace(limit=n_looked_at), cost=True)
+        hits = index.find(request._replace(limit=n_looked_at))
         _count(took, slice(None), hits)
         rows = distinct(hits.rows)
         if _LOOK_UP_COST * len(rows) >= len(index):
@@ -85,7 +83,7 @@ def _no_costs(n_queries: int) -> Costs:
     return Costs(*(np.zeros(n_queries, dtype=np.int64) for _ in range(3)))
 
 
-def _count(took: Costs, queries: slice, hits: BatchHits) -> None:
+def _count(took: Costs, queries: slice, hits: Answer) -> None:
     """Add the costs of hits to those of their queries."""
     if hits.costs is None:
         raise TypeError("a search that was asked to count did not")
@@ -99,7 +97,9 @@ def _unranked(request: Request) -> Request:
     limit = request.limit if request.is_nearest else None
     # What is found here are no hits of the request yet.
     limits = None if request.limits is None else request.limits.without_hits()
-    return request._replace(limit=limit, rerank=0, embedding=None, comparisons=None, limits=limits)
+    return request._replace(
+        limit=limit, rerank=0, embedding=None, comparisons=None, limits=limits, threads=1, costs=True
+    )
 
 
 def _passing(connection: sqlite3.Connection, index: MultiIndex, filter: Filter, request: Request) -> Rows:

@@ -24,7 +24,7 @@ from hamtarget.errors import (
 from hamtarget.store.settings import Durability, Settings, settings_of
 from hamtarget.store.sqlite.lock import TOO_MANY_FILES, is_out_of_files, too_many_files
 from hamtarget.store.sqlite.tables import migrations
-from hamtarget.store.sqlite.tables.filters import within
+from hamtarget.store.sqlite.tables.filters import passes
 from hamtarget.store.sqlite.tables.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
@@ -214,7 +214,7 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     # What a damaged or forged file says shall not be believed.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
-    connection.create_function("hamtarget_within", 3, within, deterministic=True)
+    connection.create_function("hamtarget_passes", 2, passes, deterministic=True)
     return connection
 
 

@@ -5,63 +5,68 @@ from __future__ import annotations
 import json
 import math
 import sys
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import Any
 
-from hamtarget.filters import Filter, Range, check_field, check_scalar
+from hamtarget.filters import Condition, Equal, Filter, Range
 
 # SQLite reads the last digits of a float differently from Python, by far less than this share of it.
 _NEAR = 1e-9
 _TINY = 1e-290
 
 
-def where(filter: Filter) -> tuple[str, list[str | float | None]]:
-    """Return a condition of SQL on the column `payload`, and its parameters.
+Sql = tuple[str, list[str | float | None]]
+"""A condition of SQL, and its parameters."""
 
-    Raises:
-        InputError: a field's name cannot be looked up.
-        DtypeError: a value is neither a scalar nor a `Range`.
-    """
+
+def where(filter: Filter) -> Sql:
+    """Return a condition of SQL on the column `payload`, and its parameters."""
     conditions: list[str] = []
     parameters: list[str | float | None] = []
-    for field, wanted in filter.items():
-        check_field(field)
-        path = f'$."{field}"'
-        parameters.append(path)
-        if isinstance(wanted, Range):
-            # SQLite leaves out what is not even near the range: to call Python for a row takes eight times as long.
-            for sign, near in ((">=", _below(wanted.min)), ("<=", _above(wanted.max))):
-                if near is not None:
-                    conditions.append(f"payload ->> ? {sign} ?")
-                    parameters += [near, path]
-            conditions.append("hamtarget_within(payload -> ?, ?, ?)")
-            parameters += [_bound(wanted.min), _bound(wanted.max)]
-        else:
-            texts = _texts(field, wanted)
-            conditions.append(f"payload -> ? IN ({', '.join('?' * len(texts))})")
-            parameters += texts
+    for field, condition in filter.conditions:
+        sql, values = _condition(condition, f'$."{field}"')
+        conditions.append(sql)
+        parameters += values
     return " AND ".join(conditions) or "TRUE", parameters
 
 
-def within(found: str | None, low: str | None, high: str | None) -> bool:
-    """Return True if a value lies in a range; all of them are JSON. SQLite calls this."""
-    if found is None:
-        return False
-    value = json.loads(found)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return False
-    least, most = _parsed(low), _parsed(high)
-    if isinstance(value, str) != isinstance(most if least is None else least, str):
-        return False
-    return (least is None or value >= least) and (most is None or value <= most)
+@singledispatch
+def _condition(condition: Condition, path: str) -> Sql:
+    """Return a condition on the field at a path. Python is called for each row, unless SQLite can evaluate the kind."""
+    return "hamtarget_passes(payload -> ?, ?)", [path, _written(condition)]
 
 
-_parsed = lru_cache(256)(lambda text: None if text is None else json.loads(text))
+@_condition.register
+def _equal(condition: Equal, path: str) -> Sql:
+    texts = _texts(condition.value)
+    return f"payload -> ? IN ({', '.join('?' * len(texts))})", [path, *texts]
 
 
-def _bound(bound: str | int | float | None) -> str | None:
+@_condition.register
+def _within(condition: Range, path: str) -> Sql:
+    # SQLite leaves out what is not even near the range: to call Python for a row takes eight times as long.
+    near = [(sign, bound) for sign, bound in ((">=", _below(condition.min)), ("<=", _above(condition.max)))]
+    conditions = [f"payload ->> ? {sign} ?" for sign, bound in near if bound is not None]
+    parameters = [value for _, bound in near if bound is not None for value in (path, bound)]
+    return " AND ".join([*conditions, "hamtarget_passes(payload -> ?, ?)"]), [*parameters, path, _written(condition)]
+
+
+def passes(found: str | None, written: str) -> bool:
+    """Return True if a value meets a condition; both are JSON. SQLite calls this."""
+    return found is not None and _read(written).passes(json.loads(found))
+
+
+def _written(condition: Condition) -> str:
     # json.loads knows Infinity, which its writer writes.
-    return None if bound is None else json.dumps(bound)
+    return json.dumps(condition.as_json())
+
+
+@lru_cache(256)
+def _read(written: str) -> Condition:
+    filter = Filter.from_json({"field": json.loads(written)})
+    if filter is None:
+        raise TypeError("a condition was read as none")
+    return filter.conditions[0][1]
 
 
 def _below(bound: Any) -> str | float | None:
@@ -93,12 +98,11 @@ def _not_below(number: int | float) -> float:
     return wide + abs(wide) * _NEAR + _TINY if math.isfinite(wide) else wide
 
 
-def _texts(field: str, value: Any) -> list[str]:
+def _texts(value: Any) -> list[str]:
     """Return every JSON text that means `value`, as payloads are written: 1 and 1.0 are one number.
 
     Texts are compared, because SQLite does not read every float to the last bit, nor text after a NUL.
     """
-    check_scalar(field, value)
     equal: list[Any] = [value]
     if isinstance(value, int | float) and not isinstance(value, bool):
         equal += [int(value)] if value == int(value) else []

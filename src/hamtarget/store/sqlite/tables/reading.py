@@ -12,8 +12,8 @@ import numpy as np
 from hamtarget.errors import CorruptFileError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
+from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, expand, n_codes_of
 from hamtarget.store.items.ids import Record, shorten
 from hamtarget.store.sqlite.tables.bounded import bounded
@@ -27,7 +27,10 @@ _SIZE = "coalesce(length(embedding), 0) + coalesce(length(CAST(payload AS BLOB))
 
 
 def get_items(
-    connection: sqlite3.Connection, ids: Sequence[Id], embeddings: Embeddings | None, limits: Limits | None = None
+    connection: sqlite3.Connection,
+    ids: Sequence[Id],
+    embeddings: Embeddings | None,
+    limits: _native.Limits | None = None,
 ) -> list[Item | None]:
     """Return the items of these ids, None for those that are not there."""
     with bounded(connection, limits):
@@ -42,10 +45,13 @@ def get_items(
 
 
 def scan_items(
-    connection: sqlite3.Connection, filter: Filter | None, embeddings: Embeddings | None, limits: Limits | None = None
+    connection: sqlite3.Connection,
+    filter: Filter | None,
+    embeddings: Embeddings | None,
+    limits: _native.Limits | None = None,
 ) -> Iterator[Item]:
     """Yield all items, or those that pass a filter, by row."""
-    condition, parameters = where(filter or {})
+    condition, parameters = where(filter or Filter(()))
     condition = f"{condition} AND {IS_FIRST_SQL.format('row')}"
     if limits is None:
         blocks = scan_records(connection, condition, parameters)
@@ -64,7 +70,7 @@ def _bounded_blocks(
     connection: sqlite3.Connection,
     condition: str,
     parameters: Sequence[Any],
-    limits: Limits,
+    limits: _native.Limits,
     *,
     embedding_bytes: int,
 ) -> Iterator[list[Record]]:
