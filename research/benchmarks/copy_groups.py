@@ -16,6 +16,7 @@ import numpy as np
 
 from hamtarget.copies.grouping import group_around_best
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
     codes[:n_copies, 0] ^= 1
     ranks = rng.permutation(options.rows)
     began = time.perf_counter()
-    groups = group_around_best(codes, ranks, options.radius, threads=options.threads)
+    groups = group_around_best(codes, ranks, options.radius, work=Work(threads=options.threads))
     result = {
         "rows": options.rows,
         "bits": options.bits,

@@ -27,6 +27,7 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from hamtarget.codes import Codes  # noqa: E402
+from hamtarget.query import Work
 from hamtarget.search import pairs_within  # noqa: E402
 from research.benchmarks.search_memory import resident  # noqa: E402
 from research.peers.code_peers import HAMMINGBIRD_JOINS, hammingbird_pairs  # noqa: E402
@@ -47,11 +48,13 @@ class OurPairs:
 
     def count(self, codes: Codes, radius: int) -> int:
         """Find all pairs, in blocks; return how many there are."""
-        return sum(len(block.a) for block in pairs_within(codes, radius, threads=1))
+        return sum(len(block.a) for block in pairs_within(codes, radius, work=Work(threads=1)))
 
     def pairs(self, codes: Codes, radius: int) -> NDArray[np.int64]:
         """Return all pairs: row, later row, distance."""
-        blocks = [np.stack(block, axis=1).astype(np.int64) for block in pairs_within(codes, radius, threads=1)]
+        blocks = [
+            np.stack(block, axis=1).astype(np.int64) for block in pairs_within(codes, radius, work=Work(threads=1))
+        ]
         return np.concatenate([np.empty((0, 3), np.int64), *blocks])
 
 

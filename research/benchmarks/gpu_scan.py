@@ -26,6 +26,7 @@ from torch import Tensor
 
 from hamtarget import FlatIndex
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search.device import searching
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
@@ -223,7 +224,7 @@ def measure_cpu(n_bits: int, n_rows: int, threads: int) -> dict[str, Any] | None
     index.add(np.arange(n_rows), codes)
     queries = codes[random.integers(0, n_rows, _CPU_QUERIES * 4)].reshape(4, _CPU_QUERIES, -1)
     fresh = cycle(queries)
-    took = seconds(lambda: index.search_batch(next(fresh), RADII[n_bits], threads=threads), 3)
+    took = seconds(lambda: index.search_batch(next(fresh), RADII[n_bits], work=Work(threads=threads)), 3)
     return {"rows": n_rows, "threads": threads, "queries_per_second": _CPU_QUERIES / took}
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from hamtarget.errors import LimitError
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search import Embeddings, FlatIndex, Limits, MultiIndex
+from hamtarget.query import Asked, Bounds, Work
+from hamtarget.search import Embeddings, FlatIndex, MultiIndex
 
 N_DIMS = 32
 N_QUERIES = 8_192
@@ -47,23 +48,27 @@ def searches(n_rows: int) -> dict[str, Callable[[Limits], Any]]:
     ranking: dict[str, Any] = {"rerank": 10, "embedding": vectors[:N_QUERIES]}
     many = np.tile(codes, (16, 1))
     return {
-        "own buckets": lambda limits: one.search_batch(many, limits=limits),
-        "flipped buckets": lambda limits: one.search_batch(queries, 9, limits=limits),
-        "scan, all rows are hits": lambda limits: one.search_batch(queries, 63, limits=limits),
-        "scan, several parts": lambda limits: parts.search_batch(queries, 63, limits=limits),
-        "scan, two threads": lambda limits: one.search_batch(queries, 63, threads=2, limits=limits),
-        "flat index": lambda limits: flat.search_batch(queries, 20, limits=limits),
-        "one code in all rows": lambda limits: copies.search_batch(zeros, limits=limits),
-        "large limit": lambda limits: parts.search_batch(queries, 63, limit=n_rows // 2, limits=limits),
-        "nearest": lambda limits: one.nearest_batch(queries, 1000, limits=limits),
+        "own buckets": lambda limits: one.search_batch(many, work=Work(limits)),
+        "flipped buckets": lambda limits: one.search_batch(queries, 9, work=Work(limits)),
+        "scan, all rows are hits": lambda limits: one.search_batch(queries, 63, work=Work(limits)),
+        "scan, several parts": lambda limits: parts.search_batch(queries, 63, work=Work(limits)),
+        "scan, two threads": lambda limits: one.search_batch(queries, 63, work=Work(limits, threads=2)),
+        "flat index": lambda limits: flat.search_batch(queries, 20, work=Work(limits)),
+        "one code in all rows": lambda limits: copies.search_batch(zeros, work=Work(limits)),
+        "large limit": lambda limits: parts.search_batch(queries, 63, limit=n_rows // 2, work=Work(limits)),
+        "nearest": lambda limits: one.nearest_batch(queries, 1000, work=Work(limits)),
         "re-ranking": lambda limits: one.search_batch(queries, 63, **ranking, limits=limits),
-        "probing": lambda limits: one.probe_batch(logits, n_rows // 2, radius=63, limits=limits),
-        "probing, equal logits": lambda limits: one.probe_batch(equal, n_rows // 2, radius=63, limits=limits),
-        "probing, ranked by logits": lambda limits: parts.probe_batch(
-            logits, n_rows // 2, radius=63, rerank=1000, limits=limits
+        "probing": lambda limits: one.search_batch(
+            Asked(logits=logits), budget=n_rows // 2, radius=63, work=Work(limits)
         ),
-        "mask": lambda limits: one.search_batch(queries, 40, filter=half, limits=limits),
-        "ids": lambda limits: one.search_batch(queries, 40, filter=some, limits=limits),
+        "probing, equal logits": lambda limits: one.search_batch(
+            Asked(logits=equal), budget=n_rows // 2, radius=63, work=Work(limits)
+        ),
+        "probing, ranked by logits": lambda limits: parts.search_batch(
+            Asked(logits=logits), budget=n_rows // 2, radius=63, rerank=1000, work=Work(limits)
+        ),
+        "mask": lambda limits: one.search_batch(queries, 40, filter=half, work=Work(limits)),
+        "ids": lambda limits: one.search_batch(queries, 40, filter=some, work=Work(limits)),
     }
 
 
@@ -86,7 +91,7 @@ def main() -> None:
 
 def _lateness(search: Callable[[Limits], Any], deadline: float) -> float:
     """Return milliseconds from the deadline to the error."""
-    limits = Limits(seconds=deadline)
+    limits = Bounds(seconds=deadline).start()
     try:
         search(limits)
     except LimitError:

@@ -21,7 +21,7 @@ import psycopg
 from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search import BatchHits, MultiIndex
+from hamtarget.search import Answer, MultiIndex
 from hamtarget.store import Mirror, Store
 from hamtarget.store.postgres.rows import bit_strings
 from research.benchmarks.postgres_server import Server, binaries, has_extension
@@ -120,7 +120,7 @@ def one_by_one(search: Callable[[Any], object], queries: Any) -> Callable[[], ob
     return ask
 
 
-def check(expected: BatchHits, found: BatchHits) -> BatchHits:
+def check(expected: Answer, found: Answer) -> Answer:
     """Return the expected hits if they equal what was found.
 
     Raises:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex, pairs_within
 from research.benchmarks.process_memory import forget_peak, peak_bytes, resident_bytes
 from research.benchmarks.search_sets import recipes
@@ -157,7 +158,7 @@ class Growth:
         forget_peak()
         n_pairs = 0
         began = time.perf_counter()
-        for pairs in pairs_within(self.codes, _RADIUS, threads=2):
+        for pairs in pairs_within(self.codes, _RADIUS, work=Work(threads=2)):
             n_pairs += len(pairs.a)
         seconds = time.perf_counter() - began
         return {"seconds": seconds, "pairs": n_pairs, "peak_bytes_a_row": (peak_bytes() - before) / self.n_rows}

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from hamtarget._native import kernels
 from hamtarget.codes import Codes
-from hamtarget.search import BatchHits, FlatIndex, MultiIndex
+from hamtarget.query import Work
+from hamtarget.search import Answer, FlatIndex, MultiIndex
 
 Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 """Offsets, ids and distances of a batch; the hits of query q lie from offsets[q] to offsets[q + 1]."""
@@ -106,11 +107,11 @@ class OurMultiIndex(Method):
 
     def search(self, queries: Codes, radius: int) -> Found:
         """Return every hit within `radius`, by distance and id."""
-        return _parts(self.index.search_batch(queries, radius, threads=1))
+        return _parts(self.index.search_batch(queries, radius, work=Work(threads=1)))
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """Return the `k` nearest, by distance and id."""
-        return _parts(self.index.nearest_batch(queries, k, threads=1))
+        return _parts(self.index.nearest_batch(queries, k, work=Work(threads=1)))
 
 
 class OurMultiIndexWithIds(OurMultiIndex):
@@ -142,11 +143,11 @@ class OurFlatIndex(Method):
 
     def search(self, queries: Codes, radius: int) -> Found:
         """Return every hit within `radius`, by distance and id."""
-        return _parts(self.index.search_batch(queries, radius, threads=1))
+        return _parts(self.index.search_batch(queries, radius, work=Work(threads=1)))
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """Return the `k` nearest, by distance and id."""
-        return _parts(self.index.nearest_batch(queries, k, threads=1))
+        return _parts(self.index.nearest_batch(queries, k, work=Work(threads=1)))
 
 
 class Faiss(Method):
@@ -310,7 +311,7 @@ class Usearch(Method):
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """Return the `k` nearest that it finds, by distance."""
-        found = self.index.search(queries, k, threads=1, exact=self.exact)
+        found = self.index.search(queries, k, exact=self.exact, work=Work(threads=1))
         return np.arange(0, len(queries) * k + 1, k), found.keys.ravel(), found.distances.ravel()
 
 
@@ -329,5 +330,5 @@ def exact_settings(n_bits: int, radius: int) -> list[Faiss]:
     return settings
 
 
-def _parts(hits: BatchHits) -> Found:
+def _parts(hits: Answer) -> Found:
     return hits.offsets, hits.ids, hits.distances

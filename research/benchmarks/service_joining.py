@@ -18,6 +18,7 @@ import numpy as np
 
 from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex
 
 N_BITS = 64
@@ -60,9 +61,9 @@ def _microseconds(index: MultiIndex, kind: str, queries: Codes, size: int) -> fl
     for start in range(0, n_queries, size):
         batch = queries[start : start + size]
         if kind == "nearest":
-            index.nearest_batch(batch, 10, cost=True)
+            index.nearest_batch(batch, 10, work=Work(costs=True))
         else:
-            index.search_batch(batch, limit=10, cost=True)
+            index.search_batch(batch, limit=10, work=Work(costs=True))
     return 1e6 * (time.thread_time() - began) / n_queries
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex
 from hamtarget.store import Store
 from research.benchmarks.service_process import ServedStore
@@ -153,9 +154,9 @@ def in_process(index: MultiIndex, codes: Codes, kind: Kind, seconds: float, *, w
         start = done % (len(queries) - kind.batch + 1)
         batch = queries[start : start + kind.batch]
         if kind.nearest:
-            hits = index.nearest_batch(batch, LIMIT, cost=True)
+            hits = index.nearest_batch(batch, LIMIT, work=Work(costs=True))
         else:
-            hits = index.search_batch(batch, limit=LIMIT, cost=True)
+            hits = index.search_batch(batch, limit=LIMIT, work=Work(costs=True))
         done += len(hits)
     if writes:
         index.delete(ids)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hamtarget.query import Work
 from hamtarget.search import FlatIndex, MultiIndex
 
 
@@ -50,7 +51,7 @@ def _facts(index: MultiIndex, codes: np.ndarray, queries: np.ndarray, radius: in
     few = queries[:200]
     found, expected = index.search_batch(few), scan.search_batch(few, radius)
     is_exact = np.array_equal(found.ids, expected.ids) and np.array_equal(found.distances, expected.distances)
-    costs = index.search_batch(queries[:2000], cost=True)
+    costs = index.search_batch(queries[:2000], work=Work(costs=True))
     return {
         "substrings": index.substrings,
         "bytes_a_row": index.memory / len(codes),

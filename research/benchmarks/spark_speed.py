@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, substring_bounds
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import pairs_within
 from research.benchmarks.search_sets import recipes
 from research.benchmarks.spark_cost import Cluster, check, extrapolate, fit, pairs_compared
@@ -48,7 +49,7 @@ def as_numbers(a: NDArray[np.int64], b: NDArray[np.int64], distance: NDArray[Any
 def native(codes: Codes, threads: int) -> tuple[float, Pairs]:
     """Return the seconds from codes to arrays of pairs, building the index included, and the pairs."""
     start = time.perf_counter()
-    blocks = list(pairs_within(codes, RADIUS, threads=threads))
+    blocks = list(pairs_within(codes, RADIUS, work=Work(threads=threads)))
     columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
     return time.perf_counter() - start, as_numbers(*columns)
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search import BatchHits, MultiIndex
+from hamtarget.search import Answer, MultiIndex
 from hamtarget.store import Store
 from research.benchmarks.search_sets import recipes
 from research.benchmarks.search_timing import in_turns, seconds
@@ -96,7 +96,7 @@ def openings(path: Path, codes: Codes, repeats: int) -> dict[str, float]:
     return found
 
 
-def check(hits: BatchHits, found: Any, ids: Any) -> None:
+def check(hits: Answer, found: Any, ids: Any) -> None:
     """Check that the store finds what the index finds.
 
     Raises:

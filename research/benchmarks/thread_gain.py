@@ -20,6 +20,7 @@ import numpy as np
 
 from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex
 from research.benchmarks.search_sets import CodeSet, recipes
 
@@ -73,7 +74,7 @@ def _microseconds(index: MultiIndex, batches: list[Codes], threads: int) -> floa
     times = []
     for batch in batches:
         start = time.perf_counter()
-        found = index.search_batch(batch, threads=threads)
+        found = index.search_batch(batch, work=Work(threads=threads))
         times.append(time.perf_counter() - start)
         del found
     return float(np.median(times)) / _BATCH * 1e6

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.evaluation.provenance import provenance, write_json
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex
 from research.benchmarks.process_memory import forget_peak, peak_bytes
 
@@ -100,7 +101,7 @@ def measure(codes: Codes, seconds: float, random: np.random.Generator) -> dict[s
         near = flipped(codes[rows], RADIUS, random)
         queries = np.concatenate([near, random.integers(0, 256, near.shape, dtype=np.uint8)])
         begin = time.perf_counter()
-        found = index.search_batch(queries, threads=2)
+        found = index.search_batch(queries, work=Work(threads=2))
         batches.append(time.perf_counter() - begin)
         missed += sum(all(hit.id != row for hit in found[i]) for i, row in enumerate(rows.tolist()))
         n_asked += len(rows)

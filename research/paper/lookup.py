@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
+from hamtarget.answer import Costs
 from hamtarget.datasets.vectors.vector_sets import VectorSet
-from hamtarget.search import BatchHits, Embeddings, MultiIndex
-from hamtarget.search.results import Costs
+from hamtarget.query import Asked, Work
+from hamtarget.search import Answer, Embeddings, MultiIndex
 from research.threads import one_thread
 
 # recall@100 is what the paper reports.
@@ -55,7 +56,9 @@ def exact_lookup(encoder: GivesLogits, vectors: VectorSet, radius: int) -> dict[
         query_codes = codes.from_logits(queries)
         for start in range(0, len(queries), _QUERIES):
             block = slice(start, start + _QUERIES)
-            found_here = index.search_batch(query_codes[block], radius, rerank=K, embedding=queries[block], cost=True)
+            found_here = index.search_batch(
+                Asked(query_codes[block], embeddings=queries[block]), radius, rerank=K, work=Work(costs=True)
+            )
             hits, costs = counted(found_here)
             found += nearest_found(hits, truth[block])
             candidates += int(costs.candidates.sum())
@@ -74,12 +77,12 @@ def exact_lookup(encoder: GivesLogits, vectors: VectorSet, radius: int) -> dict[
     }
 
 
-def nearest_found(hits: BatchHits, truth: NDArray[np.int64]) -> int:
+def nearest_found(hits: Answer, truth: NDArray[np.int64]) -> int:
     """Return the number of queries whose true neighbour is among their hits."""
     return int((hits.ids == np.repeat(truth, np.diff(hits.offsets))).sum())
 
 
-def counted(hits: BatchHits) -> tuple[BatchHits, Costs]:
+def counted(hits: Answer) -> tuple[Answer, Costs]:
     """Return the hits of a batch that was searched with `cost=True`, and the costs."""
     if hits.costs is None:
         raise TypeError("expected hits of a search with cost=True")

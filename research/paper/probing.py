@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
+from hamtarget.answer import Costs
 from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
-from hamtarget.search import BatchHits, Embeddings, MultiIndex, unit_int8
-from hamtarget.search.results import Costs
+from hamtarget.query import Asked
+from hamtarget.search import Answer, Embeddings, MultiIndex, unit_int8
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 
@@ -94,7 +95,9 @@ def index_read(
     for start in range(0, len(queries), _QUERIES):
         block = slice(start, start + _QUERIES)
         for read in reads:
-            found[read] += nearest_found(index.probe_batch(queries[block], read, radius=widest), truth[block])
+            found[read] += nearest_found(
+                index.search_batch(Asked(logits=queries[block]), budget=read, radius=widest), truth[block]
+            )
     return {read: count / len(queries) for read, count in found.items()}
 
 
@@ -150,7 +153,7 @@ class ProbedIndex:
             self.index.save(path)
             return path.stat().st_size / len(self.index)
 
-    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[BatchHits, Costs]:
+    def search(self, queries: NDArray[Any], budget: int, comparisons: int) -> tuple[Answer, Costs]:
         """Encode queries, probe, rank, and return hits and costs."""
         logits = self.encoder.logits(queries)
         rows = queries if self.ranking == "vectors" else unit_int8(logits)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import distances
+from hamtarget.query import Asked
 
 # Whoever changes one of these has broken the files that people have.
 SHA256 = {
@@ -57,7 +58,7 @@ def test_every_row_is_found(name):
             expected = sorted(zip(away[away <= radius].tolist(), ids[away <= radius].tolist(), strict=True))
             assert [(hit.distance, hit.id) for hit in hits[q]] == expected
     vectors = golden_files.embeddings(embedding.n_dims, embedding.dtype)
-    (closest,) = index.search(queries[0], n_bits - 1, rerank=1, embedding=vectors[0].astype(embedding.dtype))
+    (closest,) = index.search(Asked(queries[0], embeddings=vectors[0].astype(embedding.dtype)), n_bits - 1, rerank=1)
     assert closest.embedding_distance == pytest.approx(0, abs=1e-3)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hamtarget import FlatIndex, Limits, MultiIndex
+from hamtarget import FlatIndex, MultiIndex
 from hamtarget.errors import LimitError
-from hamtarget.search import BatchHits, Embeddings
+from hamtarget.query import Asked, Bounds, Work
+from hamtarget.search import Answer, Embeddings
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "400"))
 SHARES = (0.0, 0.001, 0.02, 0.5, 0.95, 1.0)
@@ -104,7 +105,7 @@ def naive(case: Case, q: int, radius: int, limit: int | None, allowed: set[int])
     return [hit for hit in found if hit[0] in allowed][:limit]
 
 
-def rows_of(hits: BatchHits) -> list[list[tuple[int, int]]]:
+def rows_of(hits: Answer) -> list[list[tuple[int, int]]]:
     return [[(hit.id, hit.distance) for hit in query] for query in hits]
 
 
@@ -117,9 +118,9 @@ def test_filtered_searches_find_what_numpy_finds(case_number, tmp_path):
     radius = int(rng.choice([0, 2, n_bits // 3, n_bits - 1]))
     limit = rng.choice([None, 1, 7])
     threads = int(rng.integers(1, 3))
-    hits = case.index.search_batch(case.queries, radius, limit=limit, filter=filter, threads=threads)
+    hits = case.index.search_batch(case.queries, radius, limit=limit, filter=filter, work=Work(threads=threads))
     assert rows_of(hits) == [naive(case, q, radius, limit, allowed) for q in range(len(case.queries))]
-    nearest = case.index.nearest_batch(case.queries, 5, filter=filter, threads=threads)
+    nearest = case.index.nearest_batch(case.queries, 5, filter=filter, work=Work(threads=threads))
     assert rows_of(nearest) == [naive(case, q, n_bits, 5, allowed) for q in range(len(case.queries))]
     one = case.index.search(case.queries[0], radius, limit=limit, filter=filter)
     assert [(hit.id, hit.distance) for hit in one] == rows_of(hits)[0]
@@ -133,7 +134,7 @@ def test_filtered_hits_are_reranked_as_without_a_filter(case_number, tmp_path):
     radius = int(rng.choice([2, case.index.n_bits - 1]))
     limit = rng.choice([None, 20])
     hits = case.index.search_batch(
-        case.queries, radius, limit=limit, filter=filter, rerank=4, embedding=case.query_embeddings
+        Asked(case.queries, embeddings=case.query_embeddings), radius, limit=limit, filter=filter, rerank=4
     )
     place = {id: row for row, id in enumerate(case.ids.tolist())}
     for q, found in enumerate(hits):
@@ -152,12 +153,12 @@ def test_filtered_probes_are_probes_whose_hits_are_filtered(case_number, tmp_pat
     filter, allowed = some_filter(rng, case)
     budget = int(rng.choice([1, 50, 1000, 10**6]))
     radius = int(rng.choice([1, case.index.n_bits // 3, case.index.n_bits - 1]))
-    every = case.index.probe_batch(case.logits, budget, radius=radius)
-    hits = case.index.probe_batch(case.logits, budget, radius=radius, filter=filter)
+    every = case.index.search_batch(Asked(logits=case.logits), budget=budget, radius=radius)
+    hits = case.index.search_batch(Asked(logits=case.logits), budget=budget, radius=radius, filter=filter)
     assert rows_of(hits) == [[hit for hit in query if hit[0] in allowed] for query in rows_of(every)]
 
 
-def calls(rng: np.random.Generator, case: Case, filter: Any) -> dict[str, Callable[..., BatchHits]]:
+def calls(rng: np.random.Generator, case: Case, filter: Any) -> dict[str, Callable[..., Answer]]:
     index, n_bits = case.index, case.index.n_bits
     radius = int(rng.choice([0, 2, n_bits // 3, n_bits - 1]))
     limit = rng.choice([None, 1, 7])
@@ -167,7 +168,9 @@ def calls(rng: np.random.Generator, case: Case, filter: Any) -> dict[str, Callab
         "search": lambda limits: index.search_batch(case.queries, radius, limit=limit, **shared, limits=limits),
         "ranked": lambda limits: index.search_batch(case.queries, radius, **ranking, **shared, limits=limits),
         "nearest": lambda limits: index.nearest_batch(case.queries, 5, **shared, limits=limits),
-        "probe": lambda limits: index.probe_batch(case.logits, 70, radius=radius, **shared, limits=limits),
+        "probe": lambda limits: index.search_batch(
+            Asked(logits=case.logits), budget=70, radius=radius, **shared, work=Work(limits)
+        ),
         "compared": lambda limits: index.probe_batch(
             case.logits, 70, radius=n_bits - 1, comparisons=9, **ranking, **shared, limits=limits
         ),
@@ -185,12 +188,12 @@ def test_limits_are_exact(case_number, tmp_path):
         assert free.costs is not None
         rows = int(free.costs.candidates.sum())
         hits = int(free.costs.comparisons.sum()) if name in ("ranked", "compared") else len(free.rows)
-        bound = call(Limits(seconds=1000, rows=rows, hits=hits, bytes=0))
+        bound = call(Bounds(seconds=1000, rows=rows, hits=hits, bytes=0).start())
         for left, right in zip(free, bound, strict=True):
             assert left == right
         np.testing.assert_array_equal(free.costs.candidates, bound.costs.candidates)
         for what, count in (("rows", rows), ("hits", hits)):
             if count:
                 with pytest.raises(LimitError) as caught:
-                    call(Limits(**{what: count - 1}))
+                    call(Bounds(**{what: count - 1}).start())
                 assert caught.value.limit == what, name

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hamtarget.query import Asked, Work
 from hamtarget.search import Embeddings, FlatIndex, Hit, MultiIndex
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "2000"))
@@ -161,7 +162,7 @@ def test_search_finds_every_row_within_the_radius(case: Case, data: st.DataObjec
     filter, allowed = filters(data, case)
     expected = [naive(case, query, radius, limit, allowed) for query in case.queries]
     found = case.index.search_batch(
-        case.queries, radius, limit=limit, filter=filter, threads=data.draw(st.integers(1, 2))
+        case.queries, radius, limit=limit, filter=filter, work=Work(threads=data.draw(st.integers(1, 2)))
     )
     assert [list(hits) for hits in found] == expected
     for query, hits in zip(case.queries, expected, strict=True):
@@ -189,7 +190,9 @@ def test_probing_grows_with_the_budget_to_the_exact_answer(case: Case, data: st.
     expected = [naive(case, query, radius, limit, allowed) for query in case.queries]
     before: list[set[Hit]] = [set() for _ in case.queries]
     for budget in (1, 30, 1000, 10**9):
-        found = case.index.probe_batch(logits, budget, radius=radius, filter=filter, cost=True)
+        found = case.index.search_batch(
+            Asked(logits=logits), budget=budget, radius=radius, filter=filter, work=Work(costs=True)
+        )
         for query, hits in enumerate(found):
             assert before[query] <= set(hits)
             assert set(hits) <= set(naive(case, case.queries[query], radius, None, allowed))
@@ -197,7 +200,7 @@ def test_probing_grows_with_the_budget_to_the_exact_answer(case: Case, data: st.
             assert hits.cost is not None
             assert hits.cost.candidates <= budget
             before[query] = set(hits)
-    full = case.index.probe_batch(logits, 10**9, radius=radius, limit=limit, filter=filter)
+    full = case.index.search_batch(Asked(logits=logits), budget=10**9, radius=radius, limit=limit, filter=filter)
     assert [list(hits) for hits in full] == expected
 
 
@@ -211,7 +214,11 @@ def test_rerank_gives_the_closest_hits(case: Case, data: st.DataObject) -> None:
     assert kind is not None
     rows = {id: row for row, id in enumerate(case.ids.tolist())}
     found = case.index.search_batch(
-        case.queries, radius, filter=filter, rerank=count, embedding=case.query_embeddings, cost=True
+        Asked(case.queries, embeddings=case.query_embeddings),
+        radius,
+        filter=filter,
+        rerank=count,
+        work=Work(costs=True),
     )
     for query, hits in enumerate(found):
         within = naive(case, case.queries[query], radius, None, allowed)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hamtarget.codes import distances
 from hamtarget.errors import DtypeError, InputError, LimitError, ShapeError
-from hamtarget.search import FlatIndex, Limits, MultiIndex, pairs, pairs_within
+from hamtarget.query import Bounds, Work
+from hamtarget.search import FlatIndex, MultiIndex, pairs, pairs_within
 
 
 def naive(codes, radius):
@@ -35,7 +36,7 @@ def test_all_pairs_and_no_other(n_rows, n_bytes, n_centres, flip, radius, thread
     random = np.random.default_rng(seed)
     codes = random.integers(0, 256, (n_centres, n_bytes), dtype=np.uint8)[random.integers(0, n_centres, n_rows)]
     codes ^= np.packbits(random.random((n_rows, 8 * n_bytes)) < flip, axis=1, bitorder="little")
-    assert listed(pairs_within(codes, radius, threads=threads)) == naive(codes, radius)
+    assert listed(pairs_within(codes, radius, work=Work(threads=threads))) == naive(codes, radius)
 
 
 class Told:
@@ -54,7 +55,7 @@ def test_many_rows_with_tables_and_ids():
     for index in (MultiIndex(32, 2), FlatIndex(32)):
         index.add(np.arange(5000) * 7 - 9, codes)
         progress = Told()
-        found = listed(pairs_within(index, 2, progress=progress))
+        found = listed(pairs_within(index, 2, work=Work(progress=progress)))
         assert found == [(7 * a - 9, 7 * b - 9, distance) for a, b, distance in wanted]
         assert progress.last == (5000, 5000)
     for block in pairs_within(codes, 2):
@@ -80,8 +81,8 @@ def test_memory_is_bounded_by_pairs_where_codes_repeat(monkeypatch, threads):
         return hits
 
     monkeypatch.setattr(MultiIndex, "find_batch", measured)
-    limits = Limits(seconds=60)
-    blocks = list(pairs_within(codes, 2, threads=threads, limits=limits))
+    limits = Bounds(seconds=60).start()
+    blocks = list(pairs_within(codes, 2, work=Work(limits, threads=threads)))
     assert listed(blocks) == naive(codes, 2)
     assert max(len(block.a) for block in blocks) <= 1000
     assert all(n_hits <= 1000 for n_queries, n_hits in held if n_queries > 1)
@@ -91,17 +92,17 @@ def test_memory_is_bounded_by_pairs_where_codes_repeat(monkeypatch, threads):
 def test_a_block_that_is_searched_again_counts_once(monkeypatch):
     codes = np.repeat(np.random.default_rng(2).integers(0, 256, (30, 8), dtype=np.uint8), 100, axis=0)
     n_hits = 30 * 100 * 100
-    wanted = Limits(hits=n_hits, rows=10 * n_hits)
-    expected = listed(pairs_within(codes, 2, limits=wanted))
+    wanted = Bounds(hits=n_hits, rows=10 * n_hits).start()
+    expected = listed(pairs_within(codes, 2, work=Work(wanted)))
     monkeypatch.setattr(pairs, "_MOST_HITS", 1000)
     monkeypatch.setattr(pairs, "_EXPECTED_HITS", 500)
-    assert listed(pairs_within(codes, 2, limits=Limits(hits=n_hits, rows=10 * n_hits))) == expected
+    assert listed(pairs_within(codes, 2, work=Work(Bounds(hits=n_hits, rows=10 * n_hits)))) == expected
     with pytest.raises(LimitError, match="hits") as raised:
-        listed(pairs_within(codes, 2, limits=Limits(hits=n_hits - 1)))
+        listed(pairs_within(codes, 2, work=Work(Bounds(hits=n_hits - 1))))
     assert raised.value.limit == "hits"
     # Equal codes are read once: each of 3,000 queries reads its own in each of three tables.
     with pytest.raises(LimitError, match="rows"):
-        listed(pairs_within(codes, 2, limits=Limits(rows=3 * len(codes) - 1)))
+        listed(pairs_within(codes, 2, work=Work(Bounds(rows=3 * len(codes) - 1))))
 
 
 def test_an_index_has_a_radius_and_codes_have_none():

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget import _native
 from hamtarget.codes import substring_bounds
+from hamtarget.query import Asked, Work
 from hamtarget.search import Embeddings, MultiIndex
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "2000"))
@@ -170,7 +171,7 @@ def all_within(case: Case, query: int) -> dict[int, int]:
 @given(cases(), st.data())
 def test_a_budget_reads_the_cheapest_buckets(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, len(case.bits) - 1))
-    found = case.index.probe_batch(case.logits, budget, radius=case.radius, cost=True)
+    found = case.index.search_batch(Asked(logits=case.logits), budget=budget, radius=case.radius, work=Work(costs=True))
     for query, hits in enumerate(found):
         expected, buckets, candidates = naive_hits(case, query, budget)
         assert [(hit.distance, hit.id) for hit in hits] == sorted((d, id) for id, d in expected.items())
@@ -209,8 +210,12 @@ def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject)
 def test_rerank_gives_the_closest_of_what_is_found(case: Case, data: st.DataObject) -> None:
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     count = data.draw(st.integers(1, 30) | st.integers(1, 2000))
-    found = case.index.probe_batch(case.logits, budget, radius=case.radius, rerank=count, embedding=case.queries)
-    all_found = case.index.probe_batch(case.logits, budget, radius=case.radius, rerank=100_000, embedding=case.queries)
+    found = case.index.search_batch(
+        Asked(logits=case.logits, embeddings=case.queries), budget=budget, radius=case.radius, rerank=count
+    )
+    all_found = case.index.search_batch(
+        Asked(logits=case.logits, embeddings=case.queries), budget=budget, radius=case.radius, rerank=100_000
+    )
     assert case.index.embeddings is not None
     for query, (hits, all_hits) in enumerate(zip(found, all_found, strict=True)):
         # Sums of int8 are exact: ties are ties, and the smaller id comes first.
@@ -237,7 +242,7 @@ def test_without_embeddings_logits_rank_the_hits(case: Case, data: st.DataObject
     plain.add(np.arange(len(case.bits)), np.packbits(case.bits, axis=1, bitorder="little"))
     plain.compact()
     case = case._replace(index=plain)  # which may have tables of another kind
-    found = plain.probe_batch(case.logits, budget, radius=case.radius, rerank=count)
+    found = plain.search_batch(Asked(logits=case.logits), budget=budget, radius=case.radius, rerank=count)
     for query, hits in enumerate(found):
         logits = case.logits[query]
         expected = naive_hits(case, query, budget)[0] if budget < len(case.bits) else all_within(case, query)

@@ -5,6 +5,7 @@ from hamtarget.codes import substring_bounds
 from hamtarget.datasets import exact_neighbors
 from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import LSH
+from hamtarget.query import Asked
 from hamtarget.search import MultiIndex
 from research.paper.probing import ProbedIndex, index_read, nearest_read
 
@@ -45,7 +46,7 @@ def test_index_read_counts_what_one_query_after_the_other_finds(vectors, encoder
     shares = index_read(encoder, vectors, substrings=2, reads=(10, 100, 8000))
     for read, share in shares.items():
         found = [
-            truth in {hit.id for hit in index.probe(logits, read, radius=31)}
+            truth in {hit.id for hit in index.search(Asked(logits=logits), budget=read, radius=31)}
             for logits, truth in zip(encoder.logits(vectors.queries), vectors.neighbors[:, 0], strict=True)
         ]
         assert share == np.mean(found)

@@ -16,6 +16,7 @@ from hamtarget.client import AsyncClient, Client
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ServiceError, ShapeError
 from hamtarget.filters import Range
 from hamtarget.items import Item
+from hamtarget.query import Work
 from hamtarget.serve.demo_store import demo_encoder
 from hamtarget.store import Store
 
@@ -86,7 +87,7 @@ def test_it_says_what_the_store_says(tmp_path, rows, kind):
     for place, (verb, how) in enumerate(calls):
         expected[place, "one"] = getattr(store, verb)(vectors[0], **how, cost=True)
         expected[place, "batch"] = getattr(store, f"{verb}_batch")(vectors, **how, cost=True)
-    expected["code"] = store.nearest(code=codes[3], k=4, cost=True)
+    expected["code"] = store.nearest(code=codes[3], k=4, work=Work(costs=True))
     with service(store) as call, kind(call.address) as client:
         for place, (verb, how) in enumerate(calls):
             for arguments in ({"query": vectors[0]}, {"logits": logits[0]})[: 1 + (verb == "probe")]:

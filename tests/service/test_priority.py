@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from services import N_BITS, service
 
-from hamtarget.search import Limits
+from hamtarget.query import Bounds
 from hamtarget.serve import ServiceSettings
 from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import priority
@@ -55,6 +55,6 @@ def test_slow_searches_leave_a_core_free(tmp_path, monkeypatch, cores, asked, ex
         store.search_batch = lambda **given: used.append(given["threads"]) or search_batch(**given)
         work = Work(store, ServiceSettings(threads=asked), Meters())
         job = SearchJob(BatchSearchRequest(radius=2), Encoded(codes))
-        work.search_slowly(job, Limits())
+        work.search_slowly(job, Bounds().start())
         work.search([job])
     assert used == [expected, asked]

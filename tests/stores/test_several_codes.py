@@ -9,7 +9,8 @@ import pytest
 
 from hamtarget.codes import distances
 from hamtarget.errors import CorruptFileError, DtypeError, InputError, LimitError, ShapeError
-from hamtarget.search import Embeddings, Limits
+from hamtarget.query import Asked, Bounds, Work
+from hamtarget.search import Embeddings
 from hamtarget.store import Item, Store
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW
 
@@ -49,7 +50,7 @@ def test_a_search_finds_an_item_once_at_its_best_distance(store):
     assert [hit[:2] for hit in store.nearest(code=CODES[0], k=2)] == [("video", 0), ("picture", 1)]
     assert [hit[:2] for hit in store.search(code=CODES[0], limit=2)] == [("video", 0), ("picture", 1)]
     logits = 2.0 * np.unpackbits(CODES[0], bitorder="little") - 1
-    assert [hit[:2] for hit in store.probe(logits=logits, budget=10, limit=2)] == [("video", 0), ("picture", 1)]
+    assert [hit[:2] for hit in store.search(Asked(logits=logits), budget=10, limit=2)] == [("video", 0), ("picture", 1)]
 
 
 def test_a_match_says_how_many_of_both_sides_were_matched(store):
@@ -124,7 +125,7 @@ def test_hits_are_ranked_by_the_closest_embedding_of_an_item(stores):
                 Item("far", codes=CODES[3:5], embeddings=[[8.0, 0.0], [9.0, 0.0]]),
             ]
         )
-        hits = store.nearest(code=CODES[0], k=5, rerank=2, embedding=[0.0, 0.0])
+        hits = store.nearest(Asked(CODES[0], embeddings=[0.0, 0.0]), k=5, rerank=2)
         assert [hit.id for hit in hits] == ["far and near", "middle"]
         assert [hit.embedding_distance for hit in hits] == [1, 3]
 
@@ -190,18 +191,18 @@ def test_what_does_not_fit_is_refused(store, call, error, what):
 
 def test_limits_bound_a_match(store):
     store.put(Item(n, codes=np.stack([CODES[0]] * 8)) for n in range(20))
-    assert len(store.match(codes=CODES[:1], limits=Limits(hits=160))) == 20
+    assert len(store.match(codes=CODES[:1], work=Work(Bounds(hits=160)))) == 20
     with pytest.raises(LimitError, match="hits"):
-        store.match(codes=CODES[:1], limits=Limits(hits=100))
+        store.match(codes=CODES[:1], work=Work(Bounds(hits=100)))
     with pytest.raises(LimitError):
-        store.match(codes=CODES[:1], filter={"a": 1}, limits=Limits(rows=10))
+        store.match(codes=CODES[:1], filter={"a": 1}, work=Work(Bounds(rows=10)))
     with pytest.raises(LimitError):
-        store.match(codes=CODES[:1], limits=Limits(seconds=0))
+        store.match(codes=CODES[:1], work=Work(Bounds(seconds=0)))
     # A search that is limited to a few items is not refused for the codes that it looks at.
-    assert len(store.search(code=CODES[0], limit=20, limits=Limits(hits=20))) == 20
+    assert len(store.search(code=CODES[0], limit=20, work=Work(Bounds(hits=20)))) == 20
     with pytest.raises(LimitError):
-        list(store.scan(limits=Limits(rows=100)))
-    assert len(store.get(range(20), limits=Limits(rows=160))) == 20
+        list(store.scan(work=Work(Bounds(rows=100))))
+    assert len(store.get(range(20), work=Work(Bounds(rows=160)))) == 20
 
 
 def test_a_backup_and_the_index_after_a_loss_hold_all_codes(folder_stores, tmp_path):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from hamtarget.answer import Hits
 from hamtarget.codes import distances
 from hamtarget.errors import (
     ClosedError,
@@ -20,8 +21,8 @@ from hamtarget.errors import (
     ReadOnlyError,
     ShapeError,
 )
-from hamtarget.search import BatchHits, Embeddings, Hit, MultiIndex
-from hamtarget.search.results import Hits
+from hamtarget.query import Asked, Work
+from hamtarget.search import Answer, Embeddings, Hit, MultiIndex
 from hamtarget.store import Item, Store
 from hamtarget.store.reports import Pair
 
@@ -70,7 +71,7 @@ def test_search_finds_what_a_loop_finds(stores, ids):
     with stores.create(n_bits=64, radius=2) as store:
         store.put_rows(ids, codes=CODES)
         batch = store.search_batch(codes=CODES[:60])
-        assert isinstance(batch, BatchHits)
+        assert isinstance(batch, Answer)
         for place in range(60):
             expected = naive_search(CODES, ids, CODES[place], 2)
             assert pairs(batch[place]) == expected
@@ -456,15 +457,15 @@ def test_embeddings_are_kept_and_rank_hits(stores):
             store.put_rows(["short"], codes=codes[:1], embeddings=vectors[:1, :3])
     with stores.open() as store:
         np.testing.assert_array_equal(store.get(["7"])[0].embedding, vectors[7])
-        hits = store.search(code=codes[3], rerank=4, embedding=vectors[3])
+        hits = store.search(Asked(codes[3], embeddings=vectors[3]), rerank=4)
         same = [number for number in range(200) if number % 20 == 3]
         distance = np.linalg.norm(vectors[same] - vectors[3], axis=1)
         assert [hit.id for hit in hits] == [f"{same[place]}" for place in np.argsort(distance)[:4]]
         np.testing.assert_allclose([hit.embedding_distance for hit in hits], np.sort(distance)[:4], rtol=1e-5)
-        batch = store.nearest_batch(codes=codes[:5], k=20, rerank=3, embedding=vectors[:5])
+        batch = store.nearest_batch(Asked(codes[:5], embeddings=vectors[:5]), k=20, rerank=3)
         assert batch.embedding_distances.shape == (15,)
         assert [hit.id for hit in batch[3]] == [
-            hit.id for hit in store.nearest(code=codes[3], k=20, rerank=3, embedding=vectors[3])
+            hit.id for hit in store.nearest(Asked(codes[3], embeddings=vectors[3]), k=20, rerank=3)
         ]
         assert store.verify().ok
 
@@ -521,7 +522,7 @@ def test_pairs_and_groups_are_those_of_a_loop(store):
 def test_a_thousand_copies_are_one_group(store):
     store.put_rows(range(3000), codes=np.repeat(CODES[300:303], 1000, axis=0))
     told = []
-    groups = store.groups(1, progress=lambda done, total: told.append((done, total))).groups
+    groups = store.groups(1, work=Work(progress=lambda done, total: told.append((done, total)))).groups
     assert [(group.size, len(group.members), group.is_capped) for group in groups] == [(1000, 100, True)] * 3
     assert told[-1] == (3, 3)
     assert sum(1 for _ in store.near_duplicates(0)) == 3 * 1000 * 999 // 2

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from hamtarget.answer import Cost, Hits
 from hamtarget.codes import substring_bounds, unpack
 from hamtarget.errors import ClosedError, InputError, ShapeError
-from hamtarget.search import BatchHits, Embeddings, MultiIndex
-from hamtarget.search.results import Cost, Hits
+from hamtarget.query import Asked, Work
+from hamtarget.search import Answer, Embeddings, MultiIndex
 from hamtarget.store import Item, Range
 
 RNG = np.random.default_rng(29)
@@ -58,7 +59,7 @@ def test_a_store_answers_what_an_index_answers(filled, index, ranking):
         (filled.nearest_batch(codes=QUERIES, k=7, **how), index.nearest_batch(QUERIES, 7, **how)),
         (filled.search_batch(codes=QUERIES, threads=2, **how), index.search_batch(QUERIES, threads=2, **how)),
     ):
-        assert type(found) is type(expected) is BatchHits
+        assert type(found) is type(expected) is Answer
         assert [*found] == [*expected]
         assert found.costs is None
         assert repr(found) == repr(expected)
@@ -84,18 +85,18 @@ def test_searches_by_sql_count_what_a_loop_counts(postgres_stores):
     with postgres_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6)) as store:
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
         for radius in (0, 2, 3, 4):
-            costs = store.search_batch(codes=QUERIES, radius=radius, cost=True).costs
+            costs = store.search_batch(codes=QUERIES, radius=radius, work=Work(costs=True)).costs
             expected = [read_by_substrings(code, radius, 4) for code in QUERIES]
             assert [*zip(costs.buckets.tolist(), costs.candidates.tolist(), strict=True)] == expected
             assert not costs.comparisons.any()
-            assert store.search(code=QUERIES[3], radius=radius, cost=True).cost == (*expected[3], 0)
+            assert store.search(code=QUERIES[3], radius=radius, work=Work(costs=True)).cost == (*expected[3], 0)
         # A filter is no work of the look-ups; every hit that passes is compared.
-        found = store.search(code=QUERIES[3], filter={"n": 2}, rerank=1, embedding=VECTORS[3], cost=True)
+        found = store.search(Asked(QUERIES[3], embeddings=VECTORS[3]), filter={"n": 2}, rerank=1, work=Work(costs=True))
         n_passing = len(store.search(code=QUERIES[3], filter={"n": 2}))
         assert found.cost == Cost(*read_by_substrings(QUERIES[3], 3, 4), n_passing)
         # So far away, every row is read.
-        assert store.search(code=QUERIES[3], radius=31, cost=True).cost == Cost(0, N_ITEMS, 0)
-        nearest = store.nearest_batch(codes=QUERIES[:3], k=800, cost=True)
+        assert store.search(code=QUERIES[3], radius=31, work=Work(costs=True)).cost == Cost(0, N_ITEMS, 0)
+        nearest = store.nearest_batch(codes=QUERIES[:3], k=800, work=Work(costs=True))
         assert (nearest.costs.candidates >= N_ITEMS).all()
         assert [*nearest] == [*store.nearest_batch(codes=QUERIES[:3], k=800)]
 
@@ -104,17 +105,28 @@ def test_searches_in_a_folder_count_what_the_index_counts(folder_stores, index):
     with folder_stores.create(n_bits=32, radius=3, embeddings=Embeddings(6), durability="os") as store:
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
         for found, expected in (
-            (store.search_batch(codes=QUERIES, cost=True), index.search_batch(QUERIES, cost=True)),
-            (store.nearest_batch(codes=QUERIES, k=5, cost=True), index.nearest_batch(QUERIES, 5, cost=True)),
-            (store.probe_batch(logits=LOGITS, budget=50, cost=True), index.probe_batch(LOGITS, 50, cost=True)),
+            (
+                store.search_batch(codes=QUERIES, work=Work(costs=True)),
+                index.search_batch(QUERIES, work=Work(costs=True)),
+            ),
+            (
+                store.nearest_batch(codes=QUERIES, k=5, work=Work(costs=True)),
+                index.nearest_batch(QUERIES, 5, work=Work(costs=True)),
+            ),
+            (
+                store.search_batch(Asked(logits=LOGITS), budget=50, work=Work(costs=True)),
+                index.search_batch(Asked(logits=LOGITS), budget=50, work=Work(costs=True)),
+            ),
         ):
             assert [hits.cost for hits in found] == [hits.cost for hits in expected]
-        one = store.search(code=QUERIES[3], rerank=2, embedding=VECTORS[3], cost=True)
-        assert one.cost == index.search(QUERIES[3], rerank=2, embedding=VECTORS[3], cost=True).cost
+        one = store.search(Asked(QUERIES[3], embeddings=VECTORS[3]), rerank=2, work=Work(costs=True))
+        assert one.cost == index.search(Asked(QUERIES[3], embeddings=VECTORS[3]), rerank=2, work=Work(costs=True)).cost
         # With a filter, finding what passes is work as well.
-        plain, filtered = (store.search(code=QUERIES[3], filter=each, cost=True).cost for each in (None, {"n": 2}))
+        plain, filtered = (
+            store.search(code=QUERIES[3], filter=each, work=Work(costs=True)).cost for each in (None, {"n": 2})
+        )
         assert filtered.candidates >= plain.candidates > 0
-        assert store.nearest(code=QUERIES[3], k=2, filter={"n": 2}, cost=True).cost.candidates > 0
+        assert store.nearest(code=QUERIES[3], k=2, filter={"n": 2}, work=Work(costs=True)).cost.candidates > 0
 
 
 @pytest.mark.parametrize("filter", [None, {"n": 2}, {"n": Range(3)}, {"absent": 1}])
@@ -149,8 +161,8 @@ def test_a_store_without_embeddings_ranks_a_probe_by_logits(folder_stores):
     index.add(np.arange(N_ITEMS), CODES)
     with folder_stores.create(n_bits=32, radius=3, durability="os") as store:
         store.put_rows(range(N_ITEMS), codes=CODES)
-        found = store.probe(logits=LOGITS[0], budget=10**6, radius=31, rerank=5)
-        assert found == index.probe(LOGITS[0], 10**6, radius=31, rerank=5)
+        found = store.search(Asked(logits=LOGITS[0]), budget=10**6, radius=31, rerank=5)
+        assert found == index.search(Asked(logits=LOGITS[0]), budget=10**6, radius=31, rerank=5)
 
 
 def naive_probe(logits, budget, radius, substrings):
@@ -193,7 +205,7 @@ def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores, radi
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
         found_before = [set()] * len(LOGITS)
         for budget in (1, 7, 60, 300, 899):
-            batch = store.probe_batch(logits=LOGITS, budget=budget, radius=14, cost=True)
+            batch = store.search_batch(Asked(logits=LOGITS), budget=budget, radius=14, work=Work(costs=True))
             for query, hits in enumerate(batch):
                 expected, work = naive_probe(LOGITS[query], budget, 14, radius + 1)
                 assert [hit[:2] for hit in hits] == expected
@@ -201,13 +213,13 @@ def test_a_database_probes_as_a_loop_over_all_buckets_does(postgres_stores, radi
                 # A larger budget finds all that a smaller one finds.
                 assert {hit.id for hit in hits} >= found_before[query]
                 found_before[query] = {hit.id for hit in hits}
-            assert store.probe(logits=LOGITS[5], budget=budget, radius=14) == batch[5]
-            assert store.probe(logits=LOGITS[5], budget=budget, radius=14, limit=2) == batch[5][:2]
+            assert store.search(Asked(logits=LOGITS[5]), budget=budget, radius=14) == batch[5]
+            assert store.search(Asked(logits=LOGITS[5]), budget=budget, radius=14, limit=2) == batch[5][:2]
         # So much finds exactly what a search does.
         codes = np.packbits(LOGITS > 0, axis=1, bitorder="little")
-        whole = store.probe_batch(logits=LOGITS, budget=N_ITEMS, radius=14)
+        whole = store.search_batch(Asked(logits=LOGITS), budget=N_ITEMS, radius=14)
         assert [*whole] == [*store.search_batch(codes=codes, radius=14)]
-        assert len(store.probe_batch(logits=LOGITS[:0], budget=9, cost=True)) == 0
+        assert len(store.search_batch(Asked(logits=LOGITS[:0]), budget=9, work=Work(costs=True))) == 0
 
 
 def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
@@ -224,7 +236,9 @@ def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
         rows = [names.index(id) for id in read]
         for ranking in ({"rerank": 5}, {"rerank": 5, "comparisons": 40}):
             ranked = store.probe(logits=LOGITS[2], embedding=VECTORS[2], cost=True, **how, **ranking)
-            expected = index.probe(LOGITS[2], 10**6, radius=31, filter=rows, embedding=VECTORS[2], **ranking)
+            expected = index.search(
+                Asked(logits=LOGITS[2], embeddings=VECTORS[2]), budget=10**6, radius=31, filter=rows, **ranking
+            )
             assert [(names.index(hit.id), *hit[1:]) for hit in ranked] == [tuple(hit) for hit in expected]
             assert ranked.cost.comparisons == ranking.get("comparisons", len(read))
         # However many statements it takes, the same rows are read.
@@ -256,12 +270,14 @@ def test_a_mirror_probes_as_an_index_does(postgres_stores, index):
         store.put_rows(range(N_ITEMS), codes=CODES, embeddings=VECTORS)
         index.compact()
         with Mirror(postgres_stores.place()) as mirror:
-            expected = index.probe_batch(LOGITS, 100, radius=20, cost=True)
-            found = mirror.probe_batch(LOGITS, 100, radius=20, cost=True)
+            expected = index.search_batch(Asked(logits=LOGITS), budget=100, radius=20, work=Work(costs=True))
+            found = mirror.search_batch(Asked(logits=LOGITS), budget=100, radius=20, work=Work(costs=True))
             assert [*found] == [*expected]
             assert [hits.cost for hits in found] == [hits.cost for hits in expected]
-            ranked = index.probe(LOGITS[0], 100, radius=31, rerank=2, embedding=VECTORS[0])
-            assert mirror.probe(LOGITS[0], 100, radius=31, rerank=2, embedding=VECTORS[0]) == ranked
+            ranked = index.search(Asked(logits=LOGITS[0], embeddings=VECTORS[0]), budget=100, radius=31, rerank=2)
+            assert (
+                mirror.search(Asked(logits=LOGITS[0], embeddings=VECTORS[0]), budget=100, radius=31, rerank=2) == ranked
+            )
 
 
 def test_who_mixes_up_one_query_and_a_batch_is_told_of_the_other_call(filled):
@@ -273,9 +289,9 @@ def test_who_mixes_up_one_query_and_a_batch_is_told_of_the_other_call(filled):
             r"expected \(queries, 4\): for one code, call search$",
         ),
         (lambda: filled.nearest_batch(codes=CODES[0]), "for one code, call nearest$"),
-        (lambda: filled.probe(logits=LOGITS, budget=9), "for several, call probe_batch"),
-        (lambda: filled.probe_batch(logits=LOGITS[0], budget=9), "for one query, call probe"),
-        (lambda: filled.search(code=CODES[0], rerank=1, embedding=VECTORS[:1]), r"that of one query, \(n_dims,\)"),
+        (lambda: filled.search(Asked(logits=LOGITS), budget=9), "for several, call probe_batch"),
+        (lambda: filled.search_batch(Asked(logits=LOGITS[0]), budget=9), "for one query, call probe"),
+        (lambda: filled.search(Asked(CODES[0], embeddings=VECTORS[:1]), rerank=1), r"that of one query, \(n_dims,\)"),
     ):
         with pytest.raises(ShapeError, match=message):
             call()
@@ -319,7 +335,7 @@ def test_ids_of_a_batch_are_made_when_asked_for(stores):
         assert "ids" not in vars(batch)
         assert batch.ids.tolist() == [7, "a"]
         assert batch.ids is batch.ids
-        assert repr(batch) == "BatchHits(1 query, 2 hits)"
+        assert repr(batch) == "Answer(1 query, 2 hits)"
         assert repr(batch[0]).startswith("Hits(2 hits: Hit(id=7, distance=0")
 
 
@@ -335,7 +351,7 @@ def test_a_database_probes_substrings_of_every_width(postgres_stores, n_bits, ra
             for start, stop in substring_bounds(n_bits, radius + 1):
                 bit = int(RNG.integers(start, stop))
                 logits[bit] *= -0.01
-            (hit,) = store.probe(logits=logits, budget=60, radius=radius + 1)
+            (hit,) = store.search(Asked(logits=logits), budget=60, radius=radius + 1)
             assert hit == (row, radius + 1, None)
 
 

@@ -7,9 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from hamtarget import Limits
 from hamtarget.codes import distances, unpack
 from hamtarget.errors import LimitError
+from hamtarget.query import Asked, Bounds, Work
 from hamtarget.search import Embeddings
 from hamtarget.store import Item, Mirror
 from hamtarget.store.postgres import finding, limited
@@ -75,7 +75,7 @@ def test_a_thousand_queries_with_any_filter_find_what_sorting_finds(store, filte
         check(store.search_batch(codes=QUERIES, radius=radius, limit=limit, filter=filter), radius, limit, filter)
     check(store.nearest_batch(codes=QUERIES, k=3, filter=filter), 64, 3, filter)
     logits = unpack(QUERIES, 64) - 0.5
-    check(store.probe_batch(logits=logits, budget=N_ITEMS, radius=63, limit=1, filter=filter), 63, 1, filter)
+    check(store.search_batch(Asked(logits=logits), budget=N_ITEMS, radius=63, limit=1, filter=filter), 63, 1, filter)
     for query in (0, N_QUERIES - 1):
         for radius, limit in ((63, None), (63, 1), (2, None)):
             one = store.search(code=QUERIES[query], radius=radius, limit=limit, filter=filter)
@@ -115,17 +115,17 @@ def slow(postgres_stores):
 
 
 CALLS = {
-    "search": lambda store, limits: store.search(code=CODES[0], limits=limits),
-    "search far": lambda store, limits: store.search(code=CODES[0], radius=40, limits=limits),
-    "search_batch": lambda store, limits: store.search_batch(codes=CODES[:50], radius=40, limits=limits),
-    "filtered": lambda store, limits: store.search(code=CODES[0], filter={"parity": 1}, limits=limits),
-    "nearest": lambda store, limits: store.nearest(code=CODES[0], k=5, limits=limits),
-    "probe": lambda store, limits: store.probe(logits=np.ones(64), budget=10, limits=limits),
-    "get": lambda store, limits: store.get([1, "name 0"], limits=limits),
-    "count": lambda store, limits: store.count({"parity": 1}, limits=limits),
-    "scan": lambda store, limits: list(store.scan(limits=limits)),
-    "near_duplicates": lambda store, limits: list(store.near_duplicates(limits=limits)),
-    "groups": lambda store, limits: store.groups(limits=limits),
+    "search": lambda store, limits: store.search(code=CODES[0], work=Work(limits)),
+    "search far": lambda store, limits: store.search(code=CODES[0], radius=40, work=Work(limits)),
+    "search_batch": lambda store, limits: store.search_batch(codes=CODES[:50], radius=40, work=Work(limits)),
+    "filtered": lambda store, limits: store.search(code=CODES[0], filter={"parity": 1}, work=Work(limits)),
+    "nearest": lambda store, limits: store.nearest(code=CODES[0], k=5, work=Work(limits)),
+    "probe": lambda store, limits: store.search(Asked(logits=np.ones(64)), budget=10, work=Work(limits)),
+    "get": lambda store, limits: store.get([1, "name 0"], work=Work(limits)),
+    "count": lambda store, limits: store.count({"parity": 1}, work=Work(limits)),
+    "scan": lambda store, limits: list(store.scan(work=Work(limits))),
+    "near_duplicates": lambda store, limits: list(store.near_duplicates(work=Work(limits))),
+    "groups": lambda store, limits: store.groups(work=Work(limits)),
 }
 
 
@@ -139,7 +139,7 @@ def working_statements(postgres_stores):
 def test_the_server_stops_when_the_time_is_over(postgres_stores, call, way):
     with fill(postgres_stores.create(n_bits=64, radius=2)) as store:
         slow(postgres_stores)
-        limits = Limits(seconds=0.2) if way == "deadline" else Limits()
+        limits = Bounds(seconds=0.2).start() if way == "deadline" else Bounds().start()
         if way == "cancelled":
             threading.Timer(0.2, limits.cancel).start()
         begin = time.monotonic()
@@ -161,7 +161,7 @@ def test_a_server_that_does_not_stop_is_left_alone(postgres_stores, monkeypatch)
         monkeypatch.setattr(limited.connection_class(), "cancel_safe", lambda *_, **__: None)
         for call in (CALLS["search"], CALLS["count"]):
             with pytest.raises(LimitError):
-                call(store, Limits(seconds=0.1))
+                call(store, Bounds(seconds=0.1).start())
         postgres_stores.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hamtarget' "
             "AND state = 'active'",
@@ -175,43 +175,43 @@ def test_a_past_deadline_asks_the_server_nothing(postgres_stores):
     with fill(postgres_stores.create(n_bits=64, radius=2)) as store, Mirror(postgres_stores.place()) as mirror:
         for call in CALLS.values():
             with pytest.raises(LimitError):
-                call(store, Limits(seconds=0))
+                call(store, Bounds(seconds=0).start())
         with pytest.raises(LimitError):
-            mirror.search_batch(CODES, 63, limits=Limits(seconds=0))
+            mirror.search_batch(CODES, 63, work=Work(Bounds(seconds=0)))
         with pytest.raises(LimitError):
-            mirror.search_batch(CODES, 63, limits=Limits(hits=10_000))
+            mirror.search_batch(CODES, 63, work=Work(Bounds(hits=10_000)))
         assert len(mirror.search(CODES[1], 0)) == 2
 
 
 @pytest.mark.usefixtures("sizes")
 def test_rows_hits_and_bytes_are_bounded(store):
     n_near = len(naive(0, 2, None, None))
-    assert len(store.search(code=QUERIES[0], limits=Limits(hits=n_near))) == n_near
+    assert len(store.search(code=QUERIES[0], work=Work(Bounds(hits=n_near)))) == n_near
     for wanted in ({"radius": 63}, {"radius": 63, "filter": {"parity": 1}}):
         with pytest.raises(LimitError) as told:
-            store.search_batch(codes=QUERIES, **wanted, limits=Limits(hits=10_000))
+            store.search_batch(codes=QUERIES, **wanted, limits=Bounds(hits=10_000).start())
         assert told.value.limit == "hits"
         with pytest.raises(LimitError) as told:
-            store.search_batch(codes=QUERIES, limit=1, **wanted, limits=Limits(rows=10_000))
+            store.search_batch(codes=QUERIES, limit=1, **wanted, limits=Bounds(rows=10_000).start())
         assert told.value.limit == "rows"
-        bound = Limits(hits=N_QUERIES, rows=10 * N_ITEMS * N_QUERIES)
+        bound = Bounds(hits=N_QUERIES, rows=10 * N_ITEMS * N_QUERIES).start()
         assert len(store.search_batch(codes=QUERIES, limit=1, **wanted, limits=bound).rows) == N_QUERIES
     with pytest.raises(LimitError) as told:
-        store.search(code=QUERIES[0], limits=Limits(hits=n_near - 1))
+        store.search(code=QUERIES[0], work=Work(Bounds(hits=n_near - 1)))
     assert told.value.limit == "hits"
     with pytest.raises(LimitError) as told:
-        store.search(code=QUERIES[0], limits=Limits(rows=1))
+        store.search(code=QUERIES[0], work=Work(Bounds(rows=1)))
     assert told.value.limit == "rows"
     with pytest.raises(LimitError) as told:
-        store.get(IDS, limits=Limits(bytes=1000))
+        store.get(IDS, work=Work(Bounds(bytes=1000)))
     assert told.value.limit == "bytes"
-    assert len(store.get(IDS, limits=Limits(bytes=1_000_000))) == N_ITEMS
+    assert len(store.get(IDS, work=Work(Bounds(bytes=1_000_000)))) == N_ITEMS
     with pytest.raises(LimitError) as told:
-        list(store.scan(limits=Limits(bytes=1000)))
+        list(store.scan(work=Work(Bounds(bytes=1000))))
     assert told.value.limit == "bytes"
-    assert [item.id for item in store.scan(limits=Limits(bytes=1_000_000))] == [IDS[row] for row in ORDER]
+    assert [item.id for item in store.scan(work=Work(Bounds(bytes=1_000_000)))] == [IDS[row] for row in ORDER]
     with pytest.raises(LimitError) as told:
-        store.count({"parity": 1}, limits=Limits(rows=N_ITEMS - 1))
+        store.count({"parity": 1}, work=Work(Bounds(rows=N_ITEMS - 1)))
     assert told.value.limit == "rows"
 
 
@@ -221,5 +221,5 @@ def test_large_items_are_scanned_a_few_at_a_time(postgres_stores, monkeypatch):
     monkeypatch.setattr(rows, "_BYTES_AT_ONCE", 1000)
     with postgres_stores.create(n_bits=64) as store:
         store.put(Item(row, code=CODES[row], payload={"text": "x" * (row % 5) * 300}) for row in range(50))
-        assert [item.id for item in store.scan(limits=Limits(bytes=100_000))] == list(range(50))
-        assert store.get([3], limits=Limits(bytes=1000))[0].payload == {"text": "x" * 900}
+        assert [item.id for item in store.scan(work=Work(Bounds(bytes=100_000)))] == list(range(50))
+        assert store.get([3], work=Work(Bounds(bytes=1000)))[0].payload == {"text": "x" * 900}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hamtarget.errors import ClosedError, InputError, LimitError
+from hamtarget.query import Bounds, Work
 from hamtarget.search import neighbor_index
-from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
 from hamtarget.store import Store
 from hamtarget.store.sqlite.index import kept_cells
@@ -54,7 +54,7 @@ def check(store, kept, *, by_cells=True):
     ids = [*kept]
     rows = VECTORS[[*kept.values()]].astype(np.float16).astype(np.float64)
     true = np.sqrt(((QUERIES[:, None].astype(np.float64) - rows[None]) ** 2).sum(axis=2))
-    hits = store.nearest_batch(QUERIES, k=5, recall=0.9, cost=True, limits=Limits(seconds=60))
+    hits = store.nearest_batch(QUERIES, k=5, recall=0.9, work=Work(Bounds(seconds=60), costs=True))
     shares = []
     for number, mine in enumerate(hits):
         assert len({hit.id for hit in mine}) == 5
@@ -113,7 +113,7 @@ def test_an_opened_store_needs_no_tuning(folder_stores, encoder, monkeypatch):
     for how in ({"read_only": True}, {}):
         with folder_stores.open(**how) as store:
             assert not store.needs_tuning
-            assert store.nearest(QUERIES[0], cost=True).cost.comparisons < 600
+            assert store.nearest(QUERIES[0], work=Work(costs=True)).cost.comparisons < 600
     # Nothing has changed, and nothing was written.
     assert cell_files(folder) == [name]
 
@@ -240,9 +240,9 @@ def test_limits_and_closing(folder_stores, encoder):
     made(folder_stores, encoder)
     store = folder_stores.open()
     with pytest.raises(LimitError):
-        store.nearest_batch(QUERIES, limits=Limits(rows=100))
+        store.nearest_batch(QUERIES, work=Work(Bounds(rows=100)))
     with pytest.raises(LimitError):
-        store.nearest_batch(QUERIES, limits=Limits(hits=100))
+        store.nearest_batch(QUERIES, work=Work(Bounds(hits=100)))
     with store.transaction(), pytest.raises(InputError, match="within a transaction"):
         store.tune()
     assert store.memory > 0

@@ -7,6 +7,7 @@ import pytest
 
 from hamtarget.codes import distances, unpack
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
+from hamtarget.query import Asked
 from hamtarget.search import MultiIndex
 from hamtarget.store import Item, Range, Store
 from hamtarget.store.sqlite.index import searching
@@ -241,7 +242,7 @@ def test_a_filter_goes_with_reranking(stores):
     vectors = RNG.normal(size=(200, 3))
     with stores.create(n_bits=32, radius=2, embeddings=Embeddings(3)) as store:
         store.put_rows(range(200), codes=np.tile(CODES[0], (200, 1)), embeddings=vectors, payloads=PAYLOADS[:200])
-        hits = store.search(code=CODES[0], filter={"label": "class 3"}, rerank=5, embedding=vectors[0])
+        hits = store.search(Asked(CODES[0], embeddings=vectors[0]), filter={"label": "class 3"}, rerank=5)
         passing = [number for number in range(200) if naive(PAYLOADS[number], {"label": "class 3"})]
         closest = np.argsort(np.linalg.norm(vectors[passing] - vectors[0], axis=1))[:5]
         assert [hit.id for hit in hits] == [passing[place] for place in closest]
@@ -273,7 +274,7 @@ def test_a_filtered_batch_holds_no_more_hits_than_a_few_queries_have(folder_stor
                 found = store.nearest_batch(codes=queries, k=1, filter=wanted)
             else:
                 logits = unpack(queries, 32) - 0.5
-                found = store.probe_batch(logits=logits, budget=600, radius=31, limit=1, filter=wanted)
+                found = store.search_batch(Asked(logits=logits), budget=600, radius=31, limit=1, filter=wanted)
             # The answer, and looks at one query after another or at so many hits; all rows of all queries are 120,000.
             assert max(held) <= max(600, n_queries, 4 * n_queries if kind == "nearest" else 0)
             passing = [number for number in range(600) if number % 2 == wanted["odd"]]

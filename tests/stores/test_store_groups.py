@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hamtarget.errors import DtypeError, InputError, LimitError
-from hamtarget.search import Embeddings, Limits
+from hamtarget.query import Bounds, Work
+from hamtarget.search import Embeddings
 from hamtarget.store.groups import following
 
 N_BITS = 64
@@ -80,7 +81,7 @@ def test_giant_groups_are_counted_and_come_in_pages(store, no_rebuild):
     n_copies = 3000
     store.put_rows(range(10 * n_copies), codes=np.repeat(codes_of(*range(0, 10)), n_copies, axis=0))
     # All pairs would be 450 million; the limits allow for one search of each code.
-    (group,) = store.groups(members=3, limits=Limits(hits=200, rows=10 * n_copies)).groups
+    (group,) = store.groups(members=3, work=Work(Bounds(hits=200, rows=10 * n_copies))).groups
     assert (group.size, group.representative, group.is_capped) == (10 * n_copies, 0, True)
     assert [member.id for member in group.members] == [0, 1, 2]
     no_rebuild()
@@ -141,7 +142,7 @@ def test_a_store_without_groups_has_none(store):
         (lambda store: store.groups(after=2**62), InputError, "after is"),
         (lambda store: store.group_members(7), InputError, "there is no group 7"),
         (lambda store: store.group_members(1, start=-1), InputError, "start is -1"),
-        (lambda store: store.groups(threads=0), InputError, "threads is 0"),
+        (lambda store: store.groups(work=Work(threads=0)), InputError, "threads is 0"),
     ],
 )
 def test_what_cannot_be_is_refused(store, call, error, message):
@@ -153,14 +154,14 @@ def test_work_that_reaches_a_limit_changes_nothing(store):
     store.put_rows(range(100), codes=codes_of(*range(50), *range(50)))
     before = store.groups(members=None)
     store.put_rows(range(100, 120), codes=codes_of(*range(44, 64)))
-    for limits in (Limits(hits=20), Limits(rows=20), Limits(seconds=0)):
+    for limits in (Bounds(hits=20).start(), Bounds(rows=20).start(), Bounds(seconds=0).start()):
         with pytest.raises(LimitError):
-            store.groups(limits=limits)
+            store.groups(work=Work(limits))
     found = store.groups(members=None)
     assert [group.id for group in found.groups] == [group.id for group in before.groups]
     assert found.n_items == 120
     with pytest.raises(LimitError):
-        store.groups(members=None, limits=Limits(rows=119))
+        store.groups(members=None, work=Work(Bounds(rows=119)))
 
 
 def test_readers_follow_in_memory_from_what_is_kept(stores, store, no_rebuild):

@@ -18,6 +18,7 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
+from hamtarget.query import Asked
 from hamtarget.search import Embeddings
 from hamtarget.store import Item, Mirror, Store
 from hamtarget.store.postgres import connections, schema, statements
@@ -276,7 +277,7 @@ def test_embeddings_go_to_the_mirror(postgres_stores):
         store.put_rows(range(400), codes=CODES, embeddings=vectors)
         with Mirror(postgres_stores.place()) as mirror:
             found = mirror.search_batch(CODES[:20], rerank=2, embedding=vectors[:20])
-            assert [*found] == [*store.search_batch(codes=CODES[:20], rerank=2, embedding=vectors[:20])]
+            assert [*found] == [*store.search_batch(Asked(CODES[:20], embeddings=vectors[:20]), rerank=2)]
 
 
 def test_migrations_are_made_once_and_by_writers(postgres_stores, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hamtarget.errors import CorruptFileError, HamtargetError, InputError, PrivilegeError, ServerError
+from hamtarget.query import Asked
 from hamtarget.store import Item, Mirror, Store
 from hamtarget.store.postgres.address import parse_address
 
@@ -18,7 +19,7 @@ CALLS = {
     "search_batch": lambda store: store.search_batch(codes=CODES),
     "filtered": lambda store: store.search(code=CODES[0], filter={"a": 1}),
     "nearest": lambda store: store.nearest(code=CODES[0], k=2),
-    "probe": lambda store: store.probe(logits=np.ones(64), budget=5),
+    "probe": lambda store: store.search(Asked(logits=np.ones(64)), budget=5),
     "get": lambda store: store.get([1]),
     "count": lambda store: store.count(),
     "count filtered": lambda store: store.count({"a": 1}),

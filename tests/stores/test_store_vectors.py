@@ -13,8 +13,8 @@ from hamtarget.errors import (
     NotFiniteError,
     ShapeError,
 )
+from hamtarget.query import Bounds, Work
 from hamtarget.search import Embeddings, neighbor_index
-from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
 from hamtarget.store import Item
 from hamtarget.store.vectors import nearest_vectors
@@ -78,7 +78,7 @@ def test_few_vectors_are_all_compared(stores, encoders, metric):
         assert store.vectors == metric
         assert store.embeddings == Embeddings(12, "int8" if metric == "cosine" else "float16", metric)
         store.put_rows(range(300), inputs=VECTORS[:300])
-        hits = store.nearest_batch(QUERIES, k=5, cost=True)
+        hits = store.nearest_batch(QUERIES, k=5, work=Work(costs=True))
         assert found_share(hits, QUERIES, VECTORS[:300], range(300), 5, metric) > 0.97
         assert set(hits.costs.comparisons.tolist()) == {300}
         distances = naive_distances(QUERIES, VECTORS[:300], metric)
@@ -102,7 +102,7 @@ def test_more_vectors_are_found_by_what_was_measured(stores, encoders, metric, f
         store.put_rows(names, inputs=VECTORS)
         assert store.needs_tuning
         for recall in (0.8, 0.95):
-            hits = store.nearest_batch(QUERIES, k=10, recall=recall, cost=True)
+            hits = store.nearest_batch(QUERIES, k=10, recall=recall, work=Work(costs=True))
             assert found_share(hits, QUERIES, VECTORS, names, 10, metric) > recall - 0.06
         assert not store.needs_tuning
         (tuning,) = store.tunings.values()
@@ -120,7 +120,7 @@ def test_more_vectors_are_found_by_what_was_measured(stores, encoders, metric, f
         bits = np.unpackbits(codes[names.index(hits[0][0].id)] ^ encoders[metric].encode(QUERIES[:1])[0]).sum()
         assert hits[0][0].distance == bits
         assert store.nearest(QUERIES[0]) == store.nearest_batch(QUERIES[:1])[0]
-        whole = store.nearest_batch(QUERIES, recall=1, cost=True)
+        whole = store.nearest_batch(QUERIES, recall=1, work=Work(costs=True))
         assert found_share(whole, QUERIES, VECTORS, names, 10, metric) > 0.97
         assert set(whole.costs.comparisons.tolist()) == {N_ROWS}
     with stores.open(read_only=True) as store:
@@ -169,11 +169,11 @@ def test_a_store_that_has_grown_is_tuned_again(stores, encoders, few_are_many):
 def test_under_limits_nothing_is_tuned(stores, encoders, few_are_many):
     with stores.create(encoder=encoders["l2"]) as store:
         store.put_rows(range(400), inputs=VECTORS[:400])
-        hits = store.nearest(QUERIES[0], cost=True, limits=Limits(rows=400))
+        hits = store.nearest(QUERIES[0], work=Work(Bounds(rows=400), costs=True))
         assert hits.cost.comparisons == 400
         assert store.tunings == {}
         with pytest.raises(LimitError):
-            store.nearest(QUERIES[0], limits=Limits(rows=399))
+            store.nearest(QUERIES[0], work=Work(Bounds(rows=399)))
 
 
 def test_a_filter_leaves_the_nearest_of_those_that_pass(stores, encoders, few_are_many):

@@ -102,7 +102,7 @@ SURFACE = {
         "train",
     ],
     "hamtarget.search": [
-        "BatchHits",
+        "Answer",
         "Embeddings",
         "FlatIndex",
         "Hit",

@@ -15,6 +15,7 @@ from hamtarget.codes import unpack
 from hamtarget.datasets import read_images
 from hamtarget.encoders.pictures.phash import _cosine_transform
 from hamtarget.errors import CorruptFileError, ImageError, ShapeError, UnsupportedFileError
+from hamtarget.query import Asked
 
 NAMES = ("phash", "dhash", "pdq")
 MODES = ("1", "L", "P", "RGB", "RGBA", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "F", "RGBX", "RGBa")
@@ -314,7 +315,7 @@ def test_logits_lead_a_probe_to_copies(name):
 
     def found(values):
         # One row in a hundred is read, the likeliest first.
-        hits = [index.probe(value, 300, radius=encoder.n_bits // 4) for value in values]
+        hits = [index.search(Asked(logits=value), budget=300, radius=encoder.n_bits // 4) for value in values]
         return sum(len(each) > 0 and each[0].id == row for row, each in enumerate(hits))
 
     assert found(logits) >= (10 if name == "pdq" else 18)

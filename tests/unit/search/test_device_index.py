@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 
 from hamtarget import FlatIndex  # noqa: E402
 from hamtarget.errors import DtypeError, InputError, LimitError, ShapeError  # noqa: E402
-from hamtarget.search import Hit, Limits, pairs_within  # noqa: E402
+from hamtarget.query import Asked, Bounds, Work
+from hamtarget.search import Hit, pairs_within  # noqa: E402
 from hamtarget.search.device import searching  # noqa: E402
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -172,16 +173,16 @@ def test_costs_limits_and_empty_indexes_are_those_of_an_index_in_memory(device: 
     assert there.search_batch(codes[:0], 3).offsets.tolist() == [0]
     here.add(ids, codes)
     for index in (here, there):
-        assert index.search(codes[0], 3, cost=True).cost == (0, 700, 0)
-        costs = index.nearest_batch(codes[:3], 2, cost=True).costs
+        assert index.search(codes[0], 3, work=Work(costs=True)).cost == (0, 700, 0)
+        costs = index.nearest_batch(codes[:3], 2, work=Work(costs=True)).costs
         assert costs is not None
         assert costs.candidates.tolist() == [700] * 3
         with pytest.raises(LimitError, match="rows"):
-            index.search_batch(codes[:3], 3, limits=Limits(rows=2000))
+            index.search_batch(codes[:3], 3, work=Work(Bounds(rows=2000)))
         with pytest.raises(LimitError, match="hits"):
-            index.search(codes[0], 63, limits=Limits(hits=100))
+            index.search(codes[0], 63, work=Work(Bounds(hits=100)))
         with pytest.raises(LimitError):
-            index.search(codes[0], 3, limits=Limits(seconds=0))
+            index.search(codes[0], 3, work=Work(Bounds(seconds=0)))
     empty = FlatIndex(64, device=device)
     assert empty.search(codes[0], 3) == ()
     assert list(empty.nearest_batch(codes[:2], 3)) == [(), ()]
@@ -220,7 +221,7 @@ def test_what_a_device_cannot_do_is_refused() -> None:
             FlatIndex(n_bits, device="cpu")
     index = FlatIndex(64, device="cpu")
     with pytest.raises(InputError, match="call search"):
-        index.probe(np.ones(64), 10, radius=3)
+        index.search(Asked(logits=np.ones(64)), budget=10, radius=3)
     with pytest.raises(ShapeError):
         index.add([1], np.zeros((1, 9), np.uint8))
     assert index.search(np.zeros(8, np.uint8), 3) == ()

@@ -13,7 +13,7 @@ import hamtarget
 from hamtarget import _native
 from hamtarget.codes import distances
 from hamtarget.errors import DtypeError, InputError, MissingExtraError, ShapeError
-from hamtarget.search import BatchHits, FlatIndex, Hit
+from hamtarget.search import Answer, FlatIndex, Hit
 
 KERNELS = _native.kernels()
 # Around the widths of registers (4 and 8 rows), of groups (16), and of blocks (2,048 rows or 16 KiB).
@@ -79,7 +79,7 @@ def test_one_query_gives_hits_and_a_batch_gives_hits_by_query(index: FlatIndex) 
     assert index.search(code, 1) == (Hit(7, 0), Hit(3, 1))
     assert index.nearest(code, 1) == (Hit(7, 0),)
     hits = index.search_batch(np.array([[0, 0], [15, 15], [254, 255]], dtype=np.uint8), 1)
-    assert isinstance(hits, BatchHits)
+    assert isinstance(hits, Answer)
     assert list(hits) == [(Hit(7, 0), Hit(3, 1)), (), (Hit(5, 1),)]
     assert hits[-1] == hits[2] == (Hit(5, 1),)
     assert (hits.offsets.dtype, hits.ids.dtype, hits.distances.dtype) == (np.int64, np.int64, np.uint16)

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from hamtarget import FlatIndex, Limits, MultiIndex
+from hamtarget import FlatIndex, MultiIndex
 from hamtarget.errors import DtypeError, InputError, LimitError
+from hamtarget.query import Asked, Bounds, Work
 from hamtarget.search import Embeddings, pairs_within
 
 N_ROWS = 20_000
@@ -35,7 +36,7 @@ def reached(call) -> str:
 
 
 def test_without_any_bound_nothing_is_raised():
-    limits = Limits()
+    limits = Bounds().start()
     limits.check()
     limits.take(rows=2**62, hits=2**62, bytes=2**62)
     assert limits.seconds_left == math.inf
@@ -43,7 +44,7 @@ def test_without_any_bound_nothing_is_raised():
 
 @pytest.mark.parametrize("bound", ["rows", "hits", "bytes"])
 def test_taking_more_than_allowed_raises(bound):
-    limits = Limits(**{bound: 10})
+    limits = Bounds(**{bound: 10}).start()
     limits.take(**{bound: 4})
     limits.take(**{bound: 6})
     assert reached(lambda: limits.take(**{bound: 1})) == bound
@@ -52,7 +53,7 @@ def test_taking_more_than_allowed_raises(bound):
 
 
 def test_the_clock_starts_when_limits_are_made():
-    limits = Limits(seconds=0.02)
+    limits = Bounds(seconds=0.02).start()
     assert 0 < limits.seconds_left <= 0.02
     limits.check()
     time.sleep(0.03)
@@ -61,7 +62,7 @@ def test_the_clock_starts_when_limits_are_made():
 
 
 def test_cancelled_limits_stay_cancelled():
-    limits = Limits(seconds=100)
+    limits = Bounds(seconds=100).start()
     limits.cancel()
     assert reached(limits.check) == reached(limits.check) == "cancelled"
 
@@ -79,28 +80,28 @@ def test_cancelled_limits_stay_cancelled():
 )
 def test_bounds_are_checked(bounds, error):
     with pytest.raises(error):
-        Limits(**bounds)
+        Bounds(**bounds).start()
 
 
 def test_limits_of_another_kind_are_refused(index, codes):
     for call in (
-        lambda: index.search(codes[0], 2, limits=5),
-        lambda: index.nearest(codes[0], limits={"rows": 5}),
-        lambda: index.probe(np.ones(64), 5, radius=2, limits=5),
-        lambda: pairs_within(codes, 2, limits=5),
+        lambda: index.search(codes[0], 2, work=Work(5)),
+        lambda: index.nearest(codes[0], work=Work({"rows": 5})),
+        lambda: index.search(Asked(logits=np.ones(64)), budget=5, radius=2, work=Work(5)),
+        lambda: pairs_within(codes, 2, work=Work(5)),
     ):
         with pytest.raises(DtypeError, match="expected Limits"):
             call()
 
 
 def test_a_search_counts_its_rows_and_hits(index, codes):
-    hits = index.search_batch(codes[:5], 30, cost=True)
+    hits = index.search_batch(codes[:5], 30, work=Work(costs=True))
     rows, found = int(hits.costs.candidates.sum()), len(hits.rows)
-    limits = Limits(rows=2 * rows, hits=2 * found)
-    assert len(index.search_batch(codes[:5], 30, limits=limits).rows) == found
-    index.search_batch(codes[:5], 30, limits=limits)
+    limits = Bounds(rows=2 * rows, hits=2 * found).start()
+    assert len(index.search_batch(codes[:5], 30, work=Work(limits)).rows) == found
+    index.search_batch(codes[:5], 30, work=Work(limits))
     # Everything has been taken; the next search may take nothing.
-    assert reached(lambda: index.search(codes[0], 30, limits=limits)) == "rows"
+    assert reached(lambda: index.search(codes[0], 30, work=Work(limits))) == "rows"
 
 
 def test_rows_read_never_exceed_the_bound_by_more_than_a_block(codes):
@@ -111,7 +112,7 @@ def test_rows_read_never_exceed_the_bound_by_more_than_a_block(codes):
     for threads in (1, 2):
         began = time.thread_time()
         with pytest.raises(LimitError, match="more than 5 rows"):
-            call(threads=threads, limits=Limits(rows=5))
+            call(threads=threads, limits=Bounds(rows=5).start())
         assert time.thread_time() - began < 1
 
 
@@ -121,15 +122,17 @@ def long_calls(index, codes):
     logits = np.random.default_rng(1).standard_normal((100_000, 64)).astype(np.float32)
     half = np.arange(N_ROWS) % 2 == 0
     return {
-        "search": lambda limits: index.search_batch(many, 20, limits=limits),
-        "all hits": lambda limits: index.search_batch(many, 63, limits=limits),
-        "threads": lambda limits: index.search_batch(many, 30, threads=3, limits=limits),
-        "filter": lambda limits: index.search_batch(many, 30, filter=half, limits=limits),
-        "ids": lambda limits: index.search_batch(many, 30, filter=np.flatnonzero(half), limits=limits),
-        "nearest": lambda limits: index.nearest_batch(many, 1000, limits=limits),
-        "probe": lambda limits: index.probe_batch(logits, 15_000, radius=63, limits=limits),
-        "ranked": lambda limits: index.probe_batch(logits, 15_000, radius=63, rerank=50, limits=limits),
-        "pairs": lambda limits: list(pairs_within(index, 25, limits=limits)),
+        "search": lambda limits: index.search_batch(many, 20, work=Work(limits)),
+        "all hits": lambda limits: index.search_batch(many, 63, work=Work(limits)),
+        "threads": lambda limits: index.search_batch(many, 30, work=Work(limits, threads=3)),
+        "filter": lambda limits: index.search_batch(many, 30, filter=half, work=Work(limits)),
+        "ids": lambda limits: index.search_batch(many, 30, filter=np.flatnonzero(half), work=Work(limits)),
+        "nearest": lambda limits: index.nearest_batch(many, 1000, work=Work(limits)),
+        "probe": lambda limits: index.search_batch(Asked(logits=logits), budget=15_000, radius=63, work=Work(limits)),
+        "ranked": lambda limits: index.search_batch(
+            Asked(logits=logits), budget=15_000, radius=63, rerank=50, work=Work(limits)
+        ),
+        "pairs": lambda limits: list(pairs_within(index, 25, work=Work(limits))),
     }
 
 
@@ -140,15 +143,15 @@ CALLS = ("search", "all hits", "threads", "filter", "ids", "nearest", "probe", "
 def test_a_deadline_ends_every_call(index, codes, name):
     call = long_calls(index, codes)[name]
     began = time.thread_time()
-    assert reached(lambda: call(Limits(seconds=0.1))) == "seconds"
+    assert reached(lambda: call(Bounds(seconds=0.1).start())) == "seconds"
     assert time.thread_time() - began < 1
-    assert reached(lambda: call(Limits(seconds=0))) == "seconds"
+    assert reached(lambda: call(Bounds(seconds=0).start())) == "seconds"
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_another_thread_cancels_every_call(index, codes, name):
     call = long_calls(index, codes)[name]
-    limits = Limits()
+    limits = Bounds().start()
     timer = threading.Timer(0.1, limits.cancel)
     timer.start()
     began = time.thread_time()
@@ -163,9 +166,9 @@ def test_reranking_ends_with_the_deadline(codes):
     index.add(np.arange(N_ROWS), codes, vectors)
     began = time.thread_time()
     call = partial(index.search_batch, codes, 63, rerank=5, embedding=vectors)
-    assert reached(lambda: call(limits=Limits(seconds=0.1))) == "seconds"
+    assert reached(lambda: call(limits=Bounds(seconds=0.1).start())) == "seconds"
     assert time.thread_time() - began < 1
-    assert reached(lambda: call(limits=Limits(hits=N_ROWS))) == "hits"
+    assert reached(lambda: call(limits=Bounds(hits=N_ROWS).start())) == "hits"
 
 
 def test_large_results_are_the_same_under_limits():
@@ -180,7 +183,7 @@ def test_large_results_are_the_same_under_limits():
     for index in (whole, parts):
         for radius in (5, 31, 63):
             free = index.search_batch(codes[:2], radius)
-            bound = index.search_batch(codes[:2], radius, limits=Limits(seconds=1000, hits=len(free.rows)))
+            bound = index.search_batch(codes[:2], radius, work=Work(Bounds(seconds=1000, hits=len(free.rows))))
             np.testing.assert_array_equal(free.rows, bound.rows)
             np.testing.assert_array_equal(free.distances, bound.distances)
 
@@ -190,10 +193,10 @@ def test_a_filter_that_allows_few_rows_is_not_a_scan_of_all(codes):
     index.add(np.arange(N_ROWS), codes)
     index.compact()
     for filter in (np.arange(40), np.arange(40) >= 0):
-        hits = index.search_batch(codes[:500], 63, limit=1, filter=filter, cost=True)
+        hits = index.search_batch(codes[:500], 63, limit=1, filter=filter, work=Work(costs=True))
         assert int(hits.costs.candidates[-1]) == 40
         assert int(hits.costs.candidates.sum()) < 100 * N_ROWS
-    nothing = index.search_batch(codes[:500], 63, filter=np.array([-5, N_ROWS]), cost=True)
+    nothing = index.search_batch(codes[:500], 63, filter=np.array([-5, N_ROWS]), work=Work(costs=True))
     assert len(nothing.rows) == 0
     assert int(nothing.costs.candidates.sum()) == 0
 
@@ -207,8 +210,8 @@ def test_hits_that_rows_of_a_later_add_push_out_do_not_count(codes):
     index.add(N_ROWS + np.arange(300), near)
     assert len(index.core.parts) == 2
     everything = index.search_batch(codes[:100])
-    within = index.search_batch(codes[:100], limit=2, limits=Limits(hits=200))
+    within = index.search_batch(codes[:100], limit=2, work=Work(Bounds(hits=200)))
     for all_hits, hits in zip(everything, within, strict=True):
         assert len(all_hits) == 4
         assert list(hits) == list(all_hits)[:2]
-    assert reached(lambda: index.search_batch(codes[:100], limit=2, limits=Limits(hits=199))) == "hits"
+    assert reached(lambda: index.search_batch(codes[:100], limit=2, work=Work(Bounds(hits=199)))) == "hits"

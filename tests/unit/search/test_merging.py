@@ -7,6 +7,7 @@ import sys
 import numpy as np
 
 from hamtarget.codes import distances
+from hamtarget.query import Work
 from hamtarget.search import MultiIndex
 
 
@@ -53,7 +54,7 @@ def test_a_search_of_some_queries_is_that_of_each_alone():
     queries = np.concatenate([codes[::97], np.random.default_rng(3).integers(0, 256, (500, 8), dtype=np.uint8)])
     for radius in range(5):
         for threads in (1, 2):
-            together = index.search_batch(queries, radius, threads=threads)
+            together = index.search_batch(queries, radius, work=Work(threads=threads))
             assert list(together) == [index.search(query, radius) for query in queries]
     index.compact()
     assert list(index.search_batch(queries, 4)) == list(together)

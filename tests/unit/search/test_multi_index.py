@@ -10,6 +10,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from hamtarget.answer import Cost
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
@@ -18,8 +19,8 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.search import BatchHits, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
-from hamtarget.search.results import Cost
+from hamtarget.query import Asked, Work
+from hamtarget.search import Answer, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
 
 CODE = np.zeros(2, dtype=np.uint8)
 VECTOR = np.zeros(3, dtype=np.float32)
@@ -121,9 +122,9 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
     for name, call in {
         "limit": lambda count: index.search(CODE, 1, limit=count),
         "k": lambda count: index.nearest(CODE, count),
-        "rerank": lambda count: index.search(CODE, 1, rerank=count, embedding=VECTOR),
-        "threads": lambda count: index.search_batch(CODE[None], 1, threads=count),
-        "budget": lambda count: index.probe(np.ones(16), count, radius=1),
+        "rerank": lambda count: index.search(Asked(CODE, embeddings=VECTOR), 1, rerank=count),
+        "threads": lambda count: index.search_batch(CODE[None], 1, work=Work(threads=count)),
+        "budget": lambda count: index.search(Asked(logits=np.ones(16)), budget=count, radius=1),
         "comparisons": lambda count: index.probe(
             np.ones(16), 9, radius=1, rerank=1, embedding=VECTOR, comparisons=count
         ),
@@ -138,9 +139,9 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
     with pytest.raises(DtypeError, match="float64; expected packed uint8"):
         index.search(np.zeros(2), 1)
     with pytest.raises(ShapeError, match="8 columns; expected 16"):
-        index.probe(np.zeros(8), 10, radius=1)
+        index.search(Asked(logits=np.zeros(8)), budget=10, radius=1)
     with pytest.raises(NotFiniteError, match="logits"):
-        index.probe(np.full(16, np.nan), 10, radius=1)
+        index.search(Asked(logits=np.full(16, np.nan)), budget=10, radius=1)
     with pytest.raises(InputError, match="comparisons is given without rerank"):
         index.probe(np.ones(16), 9, radius=1, comparisons=1)
     with pytest.raises(InputError, match="comparisons and limit are given"):
@@ -149,17 +150,17 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
     with pytest.raises(InputError, match="comparisons is given; no embeddings are kept here"):
         plain.probe(np.ones(16), 9, rerank=1, comparisons=1)
     with pytest.raises(InputError, match="rerank and limit are given"):
-        plain.probe(np.ones(16), 9, rerank=1, limit=1)
+        plain.search(Asked(logits=np.ones(16)), budget=9, rerank=1, limit=1)
     with pytest.raises(InputError, match="embedding is given; no embeddings are kept here"):
-        plain.probe(np.ones(16), 9, rerank=1, embedding=VECTOR)
+        plain.search(Asked(logits=np.ones(16), embeddings=VECTOR), budget=9, rerank=1)
     with pytest.raises(InputError, match="rerank is given without embedding"):
         index.search(CODE, 1, rerank=1)
     with pytest.raises(InputError, match="embedding is given without rerank"):
-        index.search(CODE, 1, embedding=VECTOR)
+        index.search(Asked(CODE, embeddings=VECTOR), 1)
     with pytest.raises(NotFiniteError, match="query embeddings: row 0"):
-        index.search(CODE, 1, rerank=1, embedding=[np.nan, 0, 0])
+        index.search(Asked(CODE, embeddings=[np.nan, 0, 0]), 1, rerank=1)
     with pytest.raises(ShapeError, match="query embeddings have shape .1, 2."):
-        index.search(CODE, 1, rerank=1, embedding=[0.0, 0.0])
+        index.search(Asked(CODE, embeddings=[0.0, 0.0]), 1, rerank=1)
     with pytest.raises(DtypeError, match="filter have dtype float64"):
         index.search(CODE, 1, filter=[1.5])
     with pytest.raises(ShapeError, match="filter has 2 dimensions"):
@@ -188,7 +189,7 @@ def test_what_an_index_cannot_be() -> None:
     with pytest.raises(InputError, match="embeddings are given; this index keeps none"):
         plain.add([1], CODE, VECTOR)
     with pytest.raises(InputError, match="no embeddings are kept here"):
-        plain.search(CODE, rerank=3, embedding=VECTOR)
+        plain.search(Asked(CODE, embeddings=VECTOR), rerank=3)
     eight = FlatIndex(16, embeddings=Embeddings(3, "int8"))
     with pytest.raises(DtypeError, match="float32; expected int8: scale and round"):
         eight.add([1], CODE, VECTOR)
@@ -210,10 +211,10 @@ def test_k_may_be_larger_than_the_index(index: MultiIndex) -> None:
 
 
 def test_rerank_orders_by_embedding(index: MultiIndex) -> None:
-    found = index.nearest(CODE, 3, rerank=2, embedding=VECTOR)
+    found = index.nearest(Asked(CODE, embeddings=VECTOR), 3, rerank=2)
     assert found == (Hit(7, 0, 0.0), Hit(5, 16, 1.0))
-    batch = index.nearest_batch(CODE[None], 3, rerank=9, embedding=VECTOR[None])
-    assert isinstance(batch, BatchHits)
+    batch = index.nearest_batch(Asked(CODE[None], embeddings=VECTOR[None]), 3, rerank=9)
+    assert isinstance(batch, Answer)
     assert batch.embedding_distances is not None
     assert batch.embedding_distances.tolist() == [0, 1, 5]
     assert batch[0][2] == Hit(3, 1, 5.0)
@@ -226,7 +227,7 @@ def test_no_cosine_distance_is_negative(dtype):
     index = MultiIndex(64, radius=2, embeddings=Embeddings(8, dtype, "cosine"))
     index.add(range(len(rows)), codes, rows)
     for number, row in enumerate(rows):
-        nearest = index.search(codes[0], rerank=len(rows), embedding=row)[0]
+        nearest = index.search(Asked(codes[0], embeddings=row), rerank=len(rows))[0]
         assert nearest.id == number
         assert 0 <= nearest.embedding_distance < 1e-6
 
@@ -240,26 +241,26 @@ def test_filter_takes_sets_arrays_and_masks(index: MultiIndex) -> None:
 
 def test_costs_are_counted() -> None:
     index, codes = many(5000)
-    found = index.search(codes[0], cost=True)
+    found = index.search(codes[0], work=Work(costs=True))
     assert isinstance(found.cost, Cost)
     assert found.cost.buckets == 3
     assert 3 <= found.cost.candidates < 100
     assert found.cost.comparisons == 0
     assert index.search(codes[0]).cost is None
-    batch = index.search_batch(codes[:9], cost=True)
+    batch = index.search_batch(codes[:9], work=Work(costs=True))
     assert batch.costs is not None
     assert batch.costs.buckets.tolist() == [3] * 9
     assert batch[0].cost == found.cost
-    assert index.search(codes[0], 60, cost=True).cost == Cost(0, 5000, 0)
+    assert index.search(codes[0], 60, work=Work(costs=True)).cost == Cost(0, 5000, 0)
 
 
 def test_smaller_radius_reads_fewer_tables_and_skewed_codes_are_scanned() -> None:
     index, codes = many(5000)
-    assert index.search(codes[0], 0, cost=True).cost.buckets == 1
+    assert index.search(codes[0], 0, work=Work(costs=True)).cost.buckets == 1
     # Two of three substrings are the same everywhere.
     same = MultiIndex(64, 2)
     same.add(np.arange(5000), np.arange(5000, dtype="<u8").view(np.uint8).reshape(-1, 8))
-    found = same.search(np.zeros(8, np.uint8), cost=True)
+    found = same.search(np.zeros(8, np.uint8), work=Work(costs=True))
     near = [id for id in range(5000) if id.bit_count() <= 2]
     assert [hit.id for hit in found] == sorted(near, key=lambda id: (id.bit_count(), id))
     assert found.cost == Cost(0, 5000, 0)
@@ -279,7 +280,7 @@ def test_equal_codes_are_stored_and_read_once(tmp_path) -> None:
     assert f"{n_different:,} different codes, each stored once" in str(index.explain())
     index.save(tmp_path / "index")
     for each in (index, MultiIndex.open(tmp_path / "index"), MultiIndex.open(tmp_path / "index", verify=False)):
-        found = each.search(codes[0], cost=True)
+        found = each.search(codes[0], work=Work(costs=True))
         assert list(found) == list(scan.search(codes[0], 2))
         assert len(found) >= 498
         assert found.cost.candidates < 100
@@ -376,8 +377,8 @@ def test_a_file_goes_to_the_kind_that_wrote_it(tmp_path: Path) -> None:
 def test_threads_give_the_same_hits() -> None:
     index, codes = many(20_000)
     for call in (
-        lambda n: index.search_batch(codes[:3000], 12, threads=n),
-        lambda n: index.nearest_batch(codes[:300], 7, threads=n),
+        lambda n: index.search_batch(codes[:3000], 12, work=Work(threads=n)),
+        lambda n: index.nearest_batch(codes[:300], 7, work=Work(threads=n)),
     ):
         one, four = call(1), call(4)
         for name in ("offsets", "ids", "distances"):

@@ -10,6 +10,7 @@ import pytest
 
 from hamtarget._native import Limits, NeighborCore, nearest_centres, neighbor_kernels
 from hamtarget.errors import InputError, LimitError
+from hamtarget.query import Bounds
 
 N_DIMS = 22
 EVERYTHING = 10**9
@@ -296,14 +297,14 @@ def test_limits_end_a_search() -> None:
     core.add(np.arange(20_000), vectors_of(20_000))
     queries = vectors_of(200, seed=3)
     for limits, name in (
-        (Limits(seconds=0.0, rows=10**12, hits=10**12, bytes=10**12), "seconds"),
-        (Limits(seconds=0.002, rows=10**12, hits=10**12, bytes=10**12), "seconds"),
+        (Bounds(seconds=0.0, rows=10**12, hits=10**12, bytes=10**12).start(), "seconds"),
+        (Bounds(seconds=0.002, rows=10**12, hits=10**12, bytes=10**12).start(), "seconds"),
         (Limits(seconds=float("inf"), rows=50_000, hits=10**12, bytes=10**12), "rows"),
     ):
         with pytest.raises(LimitError) as error:
             core.search(queries, 5, EVERYTHING, EVERYTHING, 2, limits)
         assert error.value.limit == name
-    plenty = Limits(seconds=600.0, rows=10**12, hits=10**12, bytes=10**12)
+    plenty = Bounds(seconds=600.0, rows=10**12, hits=10**12, bytes=10**12).start()
     assert (core.search(queries[:2], 5, 100, 10, 1, plenty)[0] >= 0).all()
 
 

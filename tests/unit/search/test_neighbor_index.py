@@ -18,9 +18,9 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
+from hamtarget.query import Bounds
 from hamtarget.search import NeighborIndex
 from hamtarget.search import neighbor_index as module
-from hamtarget.search.limits import Limits
 from hamtarget.search.neighbors import building
 
 METRICS = ["cosine", "l2", "dot"]
@@ -337,9 +337,9 @@ def test_add_delete_and_replace(n_rows):
 def test_limits_end_a_search(n_rows):
     vectors = clustered(n_rows, 16)
     index = in_cells(vectors) if n_rows > 100 else NeighborIndex("l2").fit(vectors)
-    plenty = Limits(seconds=600, rows=10**9)
+    plenty = Bounds(seconds=600, rows=10**9).start()
     np.testing.assert_array_equal(index.search(vectors, k=2, limits=plenty)[0], index.search(vectors, k=2)[0])
-    for limits, name in ((Limits(rows=n_rows - 1), "rows"), (Limits(seconds=0), "seconds")):
+    for limits, name in ((Bounds(rows=n_rows - 1).start(), "rows"), (Bounds(seconds=0).start(), "seconds")):
         with pytest.raises(LimitError) as error:
             index.search(vectors, k=2, limits=limits)
         assert error.value.limit == name

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hamtarget.codes import distances, pack, substring_bounds, unpack
 from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.query import Work
 from hamtarget.search import planning
 
 # Every code of 8 bits once: codes that are exactly uniform.
@@ -260,7 +261,7 @@ def test_choice_counts_the_buckets_that_an_index_looks_up():
     choice = planning.choose_substrings(len(codes), 64, 5)
     index = MultiIndex(64, 5, substrings=choice.substrings)
     index.add(np.arange(len(codes)), codes)
-    costs = index.search_batch(codes[:200], cost=True).costs
+    costs = index.search_batch(codes[:200], work=Work(costs=True)).costs
     assert (costs.buckets == choice.buckets).all()
     assert costs.candidates.mean() == pytest.approx(choice.candidates, rel=0.2)
 

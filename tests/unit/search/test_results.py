@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from hamtarget.search import BatchHits, Embeddings, FlatIndex, Hit, MultiIndex
-from hamtarget.search.results import Cost, Costs, Hits, bytes_in_words, join_hits
+from hamtarget.answer import Cost, Costs, Hits, bytes_in_words, join_hits
+from hamtarget.search import Answer, Embeddings, FlatIndex, Hit, MultiIndex
 
-BATCH = BatchHits(
+BATCH = Answer(
     np.array([0, 2, 2, 3]),
     np.array([5, 9, 7]),
     np.array([0, 3, 1], dtype=np.uint16),
@@ -37,7 +37,7 @@ def test_batches_are_joined_in_their_order():
     joined = join_hits([BATCH, BATCH])
     assert [*joined] == [*BATCH, *BATCH]
     assert [hits.cost for hits in joined] == 2 * [hits.cost for hits in BATCH]
-    ranked = BatchHits(BATCH.offsets, BATCH.rows, BATCH.distances, np.array([0.5, 1, 2], dtype=np.float32))
+    ranked = Answer(BATCH.offsets, BATCH.rows, BATCH.distances, np.array([0.5, 1, 2], dtype=np.float32))
     assert join_hits([ranked, ranked]).embedding_distances.tolist() == [0.5, 1, 2, 0.5, 1, 2]
 
 
@@ -50,7 +50,7 @@ def test_results_show_themselves_in_a_line():
     assert repr(many).startswith("Hits(5,000 hits: Hit(id=0, distance=0), Hit(id=1, distance=0), ")
     assert repr(many).endswith(", ...)")
     assert len(repr(many)) < 120
-    assert repr(BATCH) == "BatchHits(3 queries, 3 hits)"
+    assert repr(BATCH) == "Answer(3 queries, 3 hits)"
     assert repr(BATCH[2]) == "Hits(1 hit: Hit(id=7, distance=1))"
 
 

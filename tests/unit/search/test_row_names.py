@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
+from hamtarget.answer import Hits
 from hamtarget.search import Embeddings, Hit, MultiIndex
-from hamtarget.search.results import Hits
 from hamtarget.search.row_names import RowNames
 
 FIRST = 2**62

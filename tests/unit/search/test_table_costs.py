@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import distances, substring_bounds
+from hamtarget.query import Work
 from hamtarget.search import FlatIndex, MultiIndex
 from hamtarget.search.core import _native
 from hamtarget.search.table_costs import (
@@ -193,7 +194,7 @@ def test_explanation_says_what_a_search_does():
     assert "so few rows" in index.explain().why
     index.add(np.arange(n_rows), codes)
     found = index.explain()
-    costs = index.search_batch(codes[:300], cost=True).costs
+    costs = index.search_batch(codes[:300], work=Work(costs=True)).costs
     assert (costs.buckets == found.tables.buckets).all()
     assert costs.candidates.mean() == pytest.approx(found.tables.candidates, rel=0.1)
     assert found.tables.substrings == index.substrings
