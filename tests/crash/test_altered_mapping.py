@@ -17,6 +17,7 @@ ALTER = """
 import os, sys, threading
 import numpy as np
 from hamtarget.errors import InputError
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import FlatIndex, MultiIndex
 
 path, kind, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -48,12 +49,13 @@ def search_all(index):
     for radius in (0, 2, 20, 63):
         index.search_batch(codes, radius)
         index.search_batch(codes, radius, limit=3)
-        index.search_batch(codes, radius, limit=900, threads=2)
+        index.search_batch(codes, radius, limit=900, work=Work(threads=2))
         index.search_batch(codes, radius, filter=some)
         index.search_batch(codes, radius, filter=np.arange(30_000) % 7 == 0, limit=2)
-        index.search_batch(codes, radius, rerank=5, embedding=embedding)
-        index.probe_batch(logits, 500, radius=radius, filter=some)
-        index.probe_batch(logits, 5000, radius=radius, rerank=5, comparisons=50, embedding=embedding)
+        index.search_batch(Asked(codes, embeddings=embedding), radius, rerank=5)
+        index.search_batch(Asked(logits=logits), radius, budget=500, filter=some)
+        likely = Asked(logits=logits, embeddings=embedding)
+        index.answer(likely, Query(radius, budget=5000, rerank=5, comparisons=50))
     index.nearest_batch(codes, 7)
     index.nearest_batch(codes, 7, filter=some)
     index.search(codes[0], 63, limit=5)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget import FlatIndex, MultiIndex
 from hamtarget.errors import LimitError
-from hamtarget.query import Asked, Bounds, Work
+from hamtarget.query import Asked, Bounds, Query, Work
 from hamtarget.search import Answer, Embeddings
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "400"))
@@ -162,18 +162,19 @@ def calls(rng: np.random.Generator, case: Case, filter: Any) -> dict[str, Callab
     index, n_bits = case.index, case.index.n_bits
     radius = int(rng.choice([0, 2, n_bits // 3, n_bits - 1]))
     limit = rng.choice([None, 1, 7])
-    shared: dict[str, Any] = {"threads": int(rng.integers(1, 3)), "filter": filter, "cost": True}
-    ranking = {"rerank": 3, "embedding": case.query_embeddings}
+    threads = int(rng.integers(1, 3))
+    ranked = Asked(case.queries, embeddings=case.query_embeddings)
+    likely = Asked(logits=case.logits, embeddings=case.query_embeddings)
+    wanted = {
+        "search": (Asked(case.queries), Query(radius, limit, filter=filter)),
+        "ranked": (ranked, Query(radius, rerank=3, filter=filter)),
+        "nearest": (Asked(case.queries), Query(limit=5, filter=filter)),
+        "probe": (Asked(logits=case.logits), Query(radius, budget=70, filter=filter)),
+        "compared": (likely, Query(n_bits - 1, budget=70, comparisons=9, rerank=3, filter=filter)),
+    }
     return {
-        "search": lambda limits: index.search_batch(case.queries, radius, limit=limit, **shared, limits=limits),
-        "ranked": lambda limits: index.search_batch(case.queries, radius, **ranking, **shared, limits=limits),
-        "nearest": lambda limits: index.nearest_batch(case.queries, 5, **shared, limits=limits),
-        "probe": lambda limits: index.search_batch(
-            Asked(logits=case.logits), budget=70, radius=radius, **shared, work=Work(limits)
-        ),
-        "compared": lambda limits: index.probe_batch(
-            case.logits, 70, radius=n_bits - 1, comparisons=9, **ranking, **shared, limits=limits
-        ),
+        name: lambda bounds, question=question: index.answer(*question, Work(bounds, threads, costs=True))
+        for name, question in wanted.items()
     }
 
 

@@ -73,14 +73,14 @@ def test_memory_is_bounded_by_pairs_where_codes_repeat(monkeypatch, threads):
     codes[100:500] = codes[0]
     codes[1000:2500] = codes[1]
     held = []
-    find_batch = MultiIndex.find_batch
+    find = MultiIndex.find
 
-    def measured(self, request, **options):
-        hits = find_batch(self, request, **options)
+    def measured(self, request):
+        hits = find(self, request)
         held.append((len(request.codes), len(hits.rows)))
         return hits
 
-    monkeypatch.setattr(MultiIndex, "find_batch", measured)
+    monkeypatch.setattr(MultiIndex, "find", measured)
     limits = Bounds(seconds=60).start()
     blocks = list(pairs_within(codes, 2, work=Work(limits, threads=threads)))
     assert listed(blocks) == naive(codes, 2)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hamtarget import _native
 from hamtarget.codes import substring_bounds
-from hamtarget.query import Asked, Work
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Embeddings, MultiIndex
 
 CASES = int(os.environ.get("HAMTARGET_CASES", "2000"))
@@ -185,16 +185,8 @@ def test_comparisons_take_the_nearest_by_logits(case: Case, data: st.DataObject)
     budget = data.draw(st.integers(1, 2 * len(case.bits)))
     comparisons = data.draw(st.integers(1, 50) | st.integers(1, 3000))
     filter = case.index.core.ids()[:: data.draw(st.integers(1, 3))] if data.draw(st.booleans()) else None
-    found = case.index.probe_batch(
-        case.logits,
-        budget,
-        radius=case.radius,
-        filter=filter,
-        rerank=10_000,
-        embedding=case.queries,
-        comparisons=comparisons,
-        cost=True,
-    )
+    wanted = Query(case.radius, budget=budget, comparisons=comparisons, filter=filter, rerank=10_000)
+    found = case.index.answer(Asked(logits=case.logits, embeddings=case.queries), wanted, Work(costs=True))
     for query, hits in enumerate(found):
         expected = naive_hits(case, query, budget)[0] if budget < len(case.bits) else all_within(case, query)
         allowed = set(expected) if filter is None else set(expected) & set(filter.tolist())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import distances
+from hamtarget.search import matching
 from hamtarget.store import Item, Mirror
-from hamtarget.store.items import matching
 
 OPERATIONS = int(os.environ.get("HAMTARGET_OPERATIONS", "20000")) // 40
 POSTGRES_OPERATIONS = int(os.environ.get("HAMTARGET_POSTGRES_OPERATIONS", "3000")) // 20

@@ -693,7 +693,7 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
     store.put([Item("a", code=CODES[0], payload={"n": 1}), Item("b", code=CODES[0], payload={"n": 1})])
     has_looked, found = threading.Event(), []
     live = store._engine._live
-    put, search = live._put, MultiIndex.find_batch
+    put, search = live._put, MultiIndex.find
 
     def look(*arguments, **options):
         hits = search(*arguments, **options)
@@ -713,7 +713,7 @@ def test_a_search_in_the_middle_of_a_change_waits_for_its_end(folder_store, monk
             has_looked.wait(0.2 if filter else 10)
 
     monkeypatch.setattr(live, "_put", put_slowly)
-    monkeypatch.setattr(MultiIndex, "find_batch", look)
+    monkeypatch.setattr(MultiIndex, "find", look)
     with store.transaction():
         store.put([Item("a", code=CODES[1], payload={"n": 1})])
         store.put([Item("b", code=CODES[1], payload={"n": 1})])

@@ -1,6 +1,7 @@
 """One way to ask: what an index answers, a store answers, by the same names, with the same results and costs."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from hamtarget.answer import Cost, Hits
 from hamtarget.codes import substring_bounds, unpack
 from hamtarget.errors import ClosedError, InputError, ShapeError
-from hamtarget.query import Asked, Work
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, Embeddings, MultiIndex
 from hamtarget.store import Item, Range
+from hamtarget.store.defaults.probe_defaults import probing_defaults
 
 RNG = np.random.default_rng(29)
 N_ITEMS = 900
@@ -44,20 +46,21 @@ def by_row(hits):
 @pytest.mark.parametrize("ranking", [{}, {"rerank": 4}])
 def test_a_store_answers_what_an_index_answers(filled, index, ranking):
     for place, query in enumerate(QUERIES):
-        how = {**ranking, "embedding": VECTORS[place]} if ranking else {}
+        asked = Asked(query, embeddings=VECTORS[place]) if ranking else Asked(query)
         for found, expected in (
-            (filled.search(code=query, **how), index.search(query, **how)),
-            (filled.search(code=query, radius=9, limit=6, **how), index.search(query, 9, limit=6, **how)),
-            (filled.nearest(code=query, k=7, **how), index.nearest(query, 7, **how)),
+            (filled.search(asked, **ranking), index.search(asked, **ranking)),
+            (filled.search(asked, radius=9, limit=6, **ranking), index.search(asked, 9, limit=6, **ranking)),
+            (filled.nearest(asked, k=7, **ranking), index.nearest(asked, 7, **ranking)),
         ):
             assert type(found) is type(expected) is Hits
             assert found == expected
             assert found.cost is None
-    how = {**ranking, "embedding": VECTORS[:40]} if ranking else {}
+    asked = Asked(QUERIES, embeddings=VECTORS[:40]) if ranking else Asked(QUERIES)
+    how = {**ranking, "work": Work(threads=2)}
     for found, expected in (
-        (filled.search_batch(codes=QUERIES, **how), index.search_batch(QUERIES, **how)),
-        (filled.nearest_batch(codes=QUERIES, k=7, **how), index.nearest_batch(QUERIES, 7, **how)),
-        (filled.search_batch(codes=QUERIES, threads=2, **how), index.search_batch(QUERIES, threads=2, **how)),
+        (filled.search_batch(asked, **ranking), index.search_batch(asked, **ranking)),
+        (filled.nearest_batch(asked, k=7, **ranking), index.nearest_batch(asked, 7, **ranking)),
+        (filled.search_batch(asked, **how), index.search_batch(asked, **how)),
     ):
         assert type(found) is type(expected) is Answer
         assert [*found] == [*expected]
@@ -137,21 +140,24 @@ def test_a_store_probes_as_its_index_does(folder_stores, index, filter):
         index.compact()
         passing = None if filter is None else [item.id for item in store.scan(filter)]
         for how in (
-            {"budget": 60, "radius": 12},
-            {"budget": 60, "radius": 31, "limit": 5},
-            {"budget": 10**6, "radius": 9},
-            {"budget": 200, "radius": 31, "rerank": 3},
-            {"budget": 200, "radius": 31, "rerank": 3, "comparisons": 20},
+            Query(12, budget=60),
+            Query(31, budget=60, limit=5),
+            Query(9, budget=10**6),
+            Query(31, budget=200, rerank=3),
+            Query(31, budget=200, rerank=3, comparisons=20),
         ):
-            reranks = "rerank" in how
-            expected = index.probe_batch(
-                LOGITS, filter=passing, **how, **({"embedding": VECTORS[:12]} if reranks else {})
-            )
-            found = store.probe_batch(
-                logits=LOGITS, filter=filter, **how, **({"embedding": VECTORS[:12]} if reranks else {})
-            )
+            asked = Asked(logits=LOGITS, embeddings=VECTORS[:12] if how.rerank else None)
+            expected = index.answer(asked, replace(how, filter=passing))
+            found = store.answer(asked, replace(how, filter=filter))
             assert [*found] == [*expected]
-            one = store.probe(logits=LOGITS[2], filter=filter, **how, **({"embedding": VECTORS[2]} if reranks else {}))
+            if how.comparisons is None:
+                one = store.search(
+                    asked.row(2), how.radius, budget=how.budget, limit=how.limit, rerank=how.rerank, filter=filter
+                )
+            else:
+                one = store.answer_one(
+                    Asked(logits=LOGITS[2:3], embeddings=VECTORS[2:3]), replace(how, filter=filter), Work()
+                )
             assert one == expected[2]
             assert type(one) is Hits
 
@@ -229,22 +235,23 @@ def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
         names = [f"item {number}" for number in range(N_ITEMS)]
         store.put_rows(names, codes=CODES, embeddings=VECTORS, payloads=PAYLOADS)
         how = {"budget": 300, "radius": 31}
-        read = {hit.id for hit in store.probe(logits=LOGITS[2], **how)}
-        passing = store.probe(logits=LOGITS[2], filter={"n": Range(3, 5)}, **how)
+        asked = Asked(logits=LOGITS[2])
+        read = {hit.id for hit in store.search(asked, **how)}
+        passing = store.search(asked, filter={"n": Range(3, 5)}, **how)
         assert {hit.id for hit in passing} == {item.id for item in store.scan({"n": Range(3, 5)}) if item.id in read}
-        assert store.probe(logits=LOGITS[2], filter={"absent": 1}, **how) == ()
+        assert store.search(asked, filter={"absent": 1}, **how) == ()
         rows = [names.index(id) for id in read]
-        for ranking in ({"rerank": 5}, {"rerank": 5, "comparisons": 40}):
-            ranked = store.probe(logits=LOGITS[2], embedding=VECTORS[2], cost=True, **how, **ranking)
-            expected = index.search(
-                Asked(logits=LOGITS[2], embeddings=VECTORS[2]), budget=10**6, radius=31, filter=rows, **ranking
-            )
+        ranked_by = Asked(logits=LOGITS[2:3], embeddings=VECTORS[2:3])
+        for comparisons in (None, 40):
+            wanted = Query(31, budget=300, rerank=5, comparisons=comparisons)
+            (ranked,) = store.answer(ranked_by, wanted, Work(costs=True))
+            (expected,) = index.answer(ranked_by, replace(wanted, budget=10**6, filter=rows))
             assert [(names.index(hit.id), *hit[1:]) for hit in ranked] == [tuple(hit) for hit in expected]
-            assert ranked.cost.comparisons == ranking.get("comparisons", len(read))
+            assert ranked.cost.comparisons == (comparisons or len(read))
         # However many statements it takes, the same rows are read.
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(bucket_probes, "_FIRST_BUCKETS", 1)
-            assert {hit.id for hit in store.probe(logits=LOGITS[2], **how)} == read
+            assert {hit.id for hit in store.search(asked, **how)} == read
 
 
 @pytest.mark.parametrize("lengths", [(1,), (4,), (3, 5), (6, 1, 4)])
@@ -289,8 +296,8 @@ def test_who_mixes_up_one_query_and_a_batch_is_told_of_the_other_call(filled):
             r"expected \(queries, 4\): for one code, call search$",
         ),
         (lambda: filled.nearest_batch(codes=CODES[0]), "for one code, call nearest$"),
-        (lambda: filled.search(Asked(logits=LOGITS), budget=9), "for several, call probe_batch"),
-        (lambda: filled.search_batch(Asked(logits=LOGITS[0]), budget=9), "for one query, call probe"),
+        (lambda: filled.search(Asked(logits=LOGITS), budget=9), "for several, call search_batch"),
+        (lambda: filled.search_batch(Asked(logits=LOGITS[0]), budget=9), "for one query, call search$"),
         (lambda: filled.search(Asked(CODES[0], embeddings=VECTORS[:1]), rerank=1), r"that of one query, \(n_dims,\)"),
     ):
         with pytest.raises(ShapeError, match=message):
@@ -395,10 +402,11 @@ def test_codes_for_probing_are_probed_without_a_radius(folder_stores, radius):
     with folder_stores.create(encoder=SignEncoder(radius), radius=3, durability="os") as store:
         store.put_rows(range(N_ITEMS), codes=CODES)
         wanted = 31 if radius is None else 3
-        for batch in (store.probe_batch(LOGITS), store.probe_batch(logits=LOGITS)):
-            assert [hits == store.probe(row, radius=wanted) for hits, row in zip(batch, LOGITS, strict=True)] == [
-                True
-            ] * 12
-        assert store.probe(LOGITS[0]) == store.probe(LOGITS[0], radius=wanted)
+        budget = probing_defaults(store).budget
+        for asked in (LOGITS, Asked(logits=LOGITS)):
+            batch = store.search_batch(asked, budget=budget)
+            assert [*batch] == [store.search(row, wanted, budget=budget) for row in LOGITS]
+        assert store.search(LOGITS[0], budget=budget) == store.search(LOGITS[0], wanted, budget=budget)
         # A thousand rows are read by default: all of them.
-        assert len(store.probe(LOGITS[0])) == (N_ITEMS if radius is None else len(store.search(LOGITS[0], 3)))
+        n_near = N_ITEMS if radius is None else len(store.search(LOGITS[0], 3))
+        assert len(store.search(LOGITS[0], budget=budget)) == n_near

@@ -98,7 +98,7 @@ def test_reranked_hits_are_those_of_a_search_for_each_query(stores):
     vectors = RNG.normal(size=(N_ITEMS, 4)).astype(np.float32)
     with fill(stores.create(n_bits=64, radius=2, embeddings=Embeddings(4)), embeddings=vectors) as store:
         wanted = {"radius": 30, "limit": 6, "rerank": 3, "filter": {"parity": 1}}
-        batch = store.search_batch(codes=QUERIES[:200], embedding=vectors[:200], **wanted)
+        batch = store.search_batch(Asked(QUERIES[:200], embeddings=vectors[:200]), **wanted)
         for query in range(0, 200, 13):
             rows = [IDS.index(id) for id, _ in naive(query, 30, 6, {"parity": 1})]
             closest = sorted(rows, key=lambda row: float(np.linalg.norm(vectors[row] - vectors[query])))[:3]
@@ -189,13 +189,13 @@ def test_rows_hits_and_bytes_are_bounded(store):
     assert len(store.search(code=QUERIES[0], work=Work(Bounds(hits=n_near)))) == n_near
     for wanted in ({"radius": 63}, {"radius": 63, "filter": {"parity": 1}}):
         with pytest.raises(LimitError) as told:
-            store.search_batch(codes=QUERIES, **wanted, limits=Bounds(hits=10_000).start())
+            store.search_batch(codes=QUERIES, **wanted, work=Work(Bounds(hits=10_000)))
         assert told.value.limit == "hits"
         with pytest.raises(LimitError) as told:
-            store.search_batch(codes=QUERIES, limit=1, **wanted, limits=Bounds(rows=10_000).start())
+            store.search_batch(codes=QUERIES, limit=1, **wanted, work=Work(Bounds(rows=10_000)))
         assert told.value.limit == "rows"
         bound = Bounds(hits=N_QUERIES, rows=10 * N_ITEMS * N_QUERIES).start()
-        assert len(store.search_batch(codes=QUERIES, limit=1, **wanted, limits=bound).rows) == N_QUERIES
+        assert len(store.search_batch(codes=QUERIES, limit=1, **wanted, work=Work(bound)).rows) == N_QUERIES
     with pytest.raises(LimitError) as told:
         store.search(code=QUERIES[0], work=Work(Bounds(hits=n_near - 1)))
     assert told.value.limit == "hits"

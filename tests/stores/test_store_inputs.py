@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hamtarget.errors import DtypeError, FileError, InputError, NotFittedError, ShapeError
+from hamtarget.query import Asked
 from hamtarget.search import Embeddings, unit_int8
 from hamtarget.store import Item
 
@@ -74,9 +75,8 @@ def test_embeddings_come_from_the_encoder(stores, encoder, dtype):
         assert hits[0].id == 7
         assert hits[0].embedding_distance == pytest.approx(0, abs=1e-3)
         own = found[7] if dtype == "int8" else found[7].astype(np.float32)
-        assert [hit.id for hit in hits] == [
-            hit.id for hit in store.search(VECTORS[7], radius=15, rerank=3, embedding=own)
-        ]
+        asked = Asked(encoder.encode(VECTORS[7:8])[0], embeddings=own)
+        assert [hit.id for hit in hits] == [hit.id for hit in store.search(asked, radius=15, rerank=3)]
 
 
 def test_embeddings_of_the_caller_go_before_those_of_the_encoder(stores, encoder):

@@ -276,7 +276,7 @@ def test_embeddings_go_to_the_mirror(postgres_stores):
     with postgres_stores.create(n_bits=64, radius=3, embeddings=Embeddings(5)) as store:
         store.put_rows(range(400), codes=CODES, embeddings=vectors)
         with Mirror(postgres_stores.place()) as mirror:
-            found = mirror.search_batch(CODES[:20], rerank=2, embedding=vectors[:20])
+            found = mirror.search_batch(Asked(CODES[:20], embeddings=vectors[:20]), rerank=2)
             assert [*found] == [*store.search_batch(Asked(CODES[:20], embeddings=vectors[:20]), rerank=2)]
 
 

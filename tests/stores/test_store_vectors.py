@@ -13,7 +13,7 @@ from hamtarget.errors import (
     NotFiniteError,
     ShapeError,
 )
-from hamtarget.query import Bounds, Work
+from hamtarget.query import Asked, Bounds, Query, Work
 from hamtarget.search import Embeddings, neighbor_index
 from hamtarget.search.neighbors import building
 from hamtarget.store import Item
@@ -134,9 +134,8 @@ def test_what_is_measured_is_the_recall(postgres_stores, encoders, few_are_many)
         point = tuning.points[-1]
         rows = np.sort(np.random.default_rng(0).choice(np.arange(N_ROWS), tuning.n_queries, replace=False))
         kept = VECTORS.astype(np.float16).astype(np.float32)
-        hits = store.probe_batch(
-            kept[rows], point.budget, rerank=5, comparisons=point.comparisons, radius=31, embedding=kept[rows]
-        )
+        asked = Asked(logits=store.encoder.logits(kept[rows]), embeddings=kept[rows])
+        hits = store.answer(asked, Query(31, budget=point.budget, comparisons=point.comparisons, rerank=5))
         distances = naive_distances(kept[rows], kept, "l2")
         distances[np.arange(len(rows)), rows] = np.inf
         true = np.argsort(distances, axis=1)[:, :4]
@@ -262,8 +261,6 @@ def test_recall_is_for_vectors(stores, encoders):
         assert len(store.nearest(code=code, k=4)) == 4
         with pytest.raises(InputError, match="code"):
             store.nearest(code=code, recall=0.9)
-        with pytest.raises(InputError, match="embedding"):
-            store.nearest(QUERIES[0], embedding=QUERIES[0])
 
 
 def test_what_is_kept_is_chosen(stores, encoders):

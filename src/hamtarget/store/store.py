@@ -394,7 +394,7 @@ class Store(Searchable):
 
     def answer_one(self, asked: Asked, query: Query, work: Work) -> Hits:
         """Answer one query, given as a batch of one: where it is asked by code, without the arrays of a batch."""
-        if self._near is not None and self._vector_search(asked, query) is not None:
+        if (self._near is not None or query.recall is not None) and self._vector_search(asked, query) is not None:
             return self.answer(asked, query, work)[0]
         return self._engine.find_one(self._codes.request(asked, query, work), Filter.of(query.filter))
 

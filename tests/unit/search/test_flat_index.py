@@ -224,7 +224,6 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
         lambda: search.MultiIndex(64, 2),
         lambda: search.FlatIndex(64),
         lambda: search.FlatIndex.open("rows.index"),
-        lambda: search.Limits(rows=1),
         lambda: search.FlatIndex(64, embeddings=search.Embeddings(3)),
     ):
         with pytest.raises(MissingExtraError, match="pip install"):

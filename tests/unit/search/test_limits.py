@@ -1,4 +1,4 @@
-"""Limits: the clock, the counters, and what every call does when it reaches one of them."""
+"""Bounds: the clock, the counters, and what every call does when it reaches one of them."""
 
 import math
 import threading
@@ -80,7 +80,7 @@ def test_cancelled_limits_stay_cancelled():
 )
 def test_bounds_are_checked(bounds, error):
     with pytest.raises(error):
-        Bounds(**bounds).start()
+        Bounds(**bounds)
 
 
 def test_limits_of_another_kind_are_refused(index, codes):
@@ -90,7 +90,7 @@ def test_limits_of_another_kind_are_refused(index, codes):
         lambda: index.search(Asked(logits=np.ones(64)), budget=5, radius=2, work=Work(5)),
         lambda: pairs_within(codes, 2, work=Work(5)),
     ):
-        with pytest.raises(DtypeError, match="expected Limits"):
+        with pytest.raises(DtypeError, match="expected Bounds"):
             call()
 
 
@@ -112,7 +112,7 @@ def test_rows_read_never_exceed_the_bound_by_more_than_a_block(codes):
     for threads in (1, 2):
         began = time.thread_time()
         with pytest.raises(LimitError, match="more than 5 rows"):
-            call(threads=threads, limits=Bounds(rows=5).start())
+            call(work=Work(Bounds(rows=5), threads))
         assert time.thread_time() - began < 1
 
 
@@ -165,10 +165,10 @@ def test_reranking_ends_with_the_deadline(codes):
     vectors = np.ones((N_ROWS, 256), dtype=np.float32)
     index.add(np.arange(N_ROWS), codes, vectors)
     began = time.thread_time()
-    call = partial(index.search_batch, codes, 63, rerank=5, embedding=vectors)
-    assert reached(lambda: call(limits=Bounds(seconds=0.1).start())) == "seconds"
+    call = partial(index.search_batch, Asked(codes, embeddings=vectors), 63, rerank=5)
+    assert reached(lambda: call(work=Work(Bounds(seconds=0.1)))) == "seconds"
     assert time.thread_time() - began < 1
-    assert reached(lambda: call(limits=Bounds(hits=N_ROWS).start())) == "hits"
+    assert reached(lambda: call(work=Work(Bounds(hits=N_ROWS)))) == "hits"
 
 
 def test_large_results_are_the_same_under_limits():

@@ -19,11 +19,12 @@ from hamtarget.errors import (
     ShapeError,
     UnsupportedFileError,
 )
-from hamtarget.query import Asked, Work
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, Embeddings, FlatIndex, Hit, MultiIndex, unit_int8
 
 CODE = np.zeros(2, dtype=np.uint8)
 VECTOR = np.zeros(3, dtype=np.float32)
+LIKELY = Asked(logits=np.ones((1, 16)), embeddings=VECTOR)
 
 
 @pytest.fixture(params=[MultiIndex, FlatIndex])
@@ -125,9 +126,7 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
         "rerank": lambda count: index.search(Asked(CODE, embeddings=VECTOR), 1, rerank=count),
         "threads": lambda count: index.search_batch(CODE[None], 1, work=Work(threads=count)),
         "budget": lambda count: index.search(Asked(logits=np.ones(16)), budget=count, radius=1),
-        "comparisons": lambda count: index.probe(
-            np.ones(16), 9, radius=1, rerank=1, embedding=VECTOR, comparisons=count
-        ),
+        "comparisons": lambda count: index.answer(LIKELY, Query(1, budget=9, rerank=1, comparisons=count)),
     }.items():
         for count in (0, -1):
             with pytest.raises(InputError, match=f"{name} is {count}; expected at least 1"):
@@ -142,20 +141,20 @@ def test_searches_say_what_is_wrong(index: MultiIndex) -> None:
         index.search(Asked(logits=np.zeros(8)), budget=10, radius=1)
     with pytest.raises(NotFiniteError, match="logits"):
         index.search(Asked(logits=np.full(16, np.nan)), budget=10, radius=1)
-    with pytest.raises(InputError, match="comparisons is given without rerank"):
-        index.probe(np.ones(16), 9, radius=1, comparisons=1)
+    with pytest.raises(InputError, match="comparisons is given without budget or rerank"):
+        index.answer(Asked(logits=np.ones((1, 16))), Query(1, budget=9, comparisons=1))
     with pytest.raises(InputError, match="comparisons and limit are given"):
-        index.probe(np.ones(16), 9, radius=1, limit=5, rerank=1, embedding=VECTOR, comparisons=1)
+        index.answer(LIKELY, Query(1, 5, budget=9, rerank=1, comparisons=1))
     plain = MultiIndex(16, 2)
     with pytest.raises(InputError, match="comparisons is given; no embeddings are kept here"):
-        plain.probe(np.ones(16), 9, rerank=1, comparisons=1)
+        plain.answer(Asked(logits=np.ones((1, 16))), Query(1, budget=9, rerank=1, comparisons=1))
     with pytest.raises(InputError, match="rerank and limit are given"):
         plain.search(Asked(logits=np.ones(16)), budget=9, rerank=1, limit=1)
-    with pytest.raises(InputError, match="embedding is given; no embeddings are kept here"):
+    with pytest.raises(InputError, match="embeddings are given; none are kept here"):
         plain.search(Asked(logits=np.ones(16), embeddings=VECTOR), budget=9, rerank=1)
-    with pytest.raises(InputError, match="rerank is given without embedding"):
+    with pytest.raises(InputError, match="rerank is given without an embedding"):
         index.search(CODE, 1, rerank=1)
-    with pytest.raises(InputError, match="embedding is given without rerank"):
+    with pytest.raises(InputError, match="embeddings are given without rerank"):
         index.search(Asked(CODE, embeddings=VECTOR), 1)
     with pytest.raises(NotFiniteError, match="query embeddings: row 0"):
         index.search(Asked(CODE, embeddings=[np.nan, 0, 0]), 1, rerank=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hamtarget.answer import Cost, Costs, Hits, bytes_in_words, join_hits
+from hamtarget.answer import Cost, Costs, Hits, bytes_in_words
 from hamtarget.search import Answer, Embeddings, FlatIndex, Hit, MultiIndex
 
 BATCH = Answer(
@@ -34,11 +34,11 @@ def test_ids_of_a_store_stand_in_place_of_rows():
 
 
 def test_batches_are_joined_in_their_order():
-    joined = join_hits([BATCH, BATCH])
+    joined = Answer.join([BATCH, BATCH])
     assert [*joined] == [*BATCH, *BATCH]
     assert [hits.cost for hits in joined] == 2 * [hits.cost for hits in BATCH]
     ranked = Answer(BATCH.offsets, BATCH.rows, BATCH.distances, np.array([0.5, 1, 2], dtype=np.float32))
-    assert join_hits([ranked, ranked]).embedding_distances.tolist() == [0.5, 1, 2, 0.5, 1, 2]
+    assert Answer.join([ranked, ranked]).embedding_distances.tolist() == [0.5, 1, 2, 0.5, 1, 2]
 
 
 def test_results_show_themselves_in_a_line():

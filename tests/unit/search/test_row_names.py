@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hamtarget.answer import Hits
+from hamtarget.query import Asked, Query
 from hamtarget.search import Embeddings, Hit, MultiIndex
 from hamtarget.search.row_names import RowNames
 
@@ -31,10 +32,9 @@ def named_index(**settings):
     return MultiIndex(64, 2, **settings), RowNames(FIRST)
 
 
-def search(index, names, code, **asked):
+def search(index, names, code, vector=None, rerank=None):
     """Hits with names, if all of them are known, or None."""
-    request = index.requests.search(code[None], None, limit=None, **{"rerank": None, "embedding": None, **asked})
-    return index.find_one_named(request, names)
+    return index.find_one_named(index.request(Asked(code[None], embeddings=vector), Query(2, rerank=rerank)), names)
 
 
 def test_what_is_known_is_what_a_dict_knows():
@@ -82,10 +82,11 @@ def test_hits_of_one_query_have_names_if_all_are_known(rerank):
     named = 0
     for block in np.array_split(RNG.permutation(rows[rows >= FIRST]), 30):
         for query, vector in zip(codes[:40], vectors[:40], strict=True):
-            asked = {} if rerank is None else {"rerank": rerank, "embedding": vector[None]}
-            found = search(index, names, query, **asked)
-            (expected,) = plain.search_batch(query[None], **asked)
-            assert index.search_batch(query[None], **asked)[0] == expected
+            vectors_asked = None if rerank is None else vector[None]
+            found = search(index, names, query, vectors_asked, rerank)
+            asked = Asked(query[None], embeddings=vectors_asked)
+            (expected,) = plain.search_batch(asked, rerank=rerank)
+            assert index.search_batch(asked, rerank=rerank)[0] == expected
             if all(hit.id < FIRST or hit.id in known for hit in expected):
                 named += any(hit.id >= FIRST for hit in expected)
                 assert type(found) is Hits

@@ -146,5 +146,5 @@ def test_limits_of_another_kind_are_refused(store, codes):
         lambda: store.groups(work=Work(5)),
         lambda: store.search(code=codes[0], work=Work(5)),
     ):
-        with pytest.raises(DtypeError, match="expected Limits"):
+        with pytest.raises(DtypeError, match="expected Bounds"):
             call()
