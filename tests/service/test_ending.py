@@ -18,11 +18,11 @@ DRAIN_SECONDS = 4
 STUCK = """
 import sys, threading
 from hamtarget.serve import ServiceSettings, run
-from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.lanes.work import ServiceWork
 from hamtarget.store import Store
 
 path, stuck, drain = sys.argv[1:]
-setattr(Work, stuck, lambda *_: threading.Event().wait())
+setattr(ServiceWork, stuck, lambda *_: threading.Event().wait())
 settings = ServiceSettings(port=0, writable=True, token="a-token-for-the-test", drain_seconds=float(drain))
 run(Store.open(path), settings, announce=lambda address: print(address, flush=True))
 """

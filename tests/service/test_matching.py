@@ -37,7 +37,8 @@ def test_a_client_matches_what_the_store_matches(place, kind):
             {"inputs": VECTORS[:3], "radius": 28, "at_least": 2},
         ):
             matches = client.match(**asked)
-            assert matches == store.match(**{"limit": 50, **asked})
+            same = {"queries" if name == "inputs" else name: value for name, value in asked.items()}
+            assert matches == store.match(**{"limit": 50, **same})
             assert matches
             assert [match.payload for match in matches] == store.payloads([match.id for match in matches])
         (best, *_) = client.match(id="item 3", radius=0, payload=False)

@@ -235,14 +235,14 @@ def test_open_connections_are_counted(tmp_path):
 
 def test_requests_that_are_cancelled_count(tmp_path, monkeypatch):
     store = codes_store(tmp_path / "store")
-    real = type(store).search_batch
+    real = type(store).answer
 
     def slow(self, *arguments, **options):
         time.sleep(1.5)
         return real(self, *arguments, **options)
 
     with service(store, deadline=0.5) as call:
-        monkeypatch.setattr(type(store), "search_batch", slow)
+        monkeypatch.setattr(type(store), "answer", slow)
         assert call.post("/v1/search", {"code": "00" * 8}).status == 504
         # The deadline holds for this, too, however busy the machine is.
         end = time.monotonic() + 30

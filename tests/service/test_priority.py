@@ -14,7 +14,7 @@ from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import priority
 from hamtarget.serve.lanes import work as work_module
 from hamtarget.serve.lanes.jobs import Encoded, SearchJob
-from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.lanes.work import ServiceWork
 from hamtarget.serve.messages.search_messages import BatchSearchRequest
 from hamtarget.store import Store
 
@@ -51,9 +51,9 @@ def test_slow_searches_leave_a_core_free(tmp_path, monkeypatch, cores, asked, ex
         codes = np.zeros((1, N_BITS // 8), np.uint8)
         store.put_rows([1], codes=codes)
         used = []
-        search_batch = store.search_batch
-        store.search_batch = lambda **given: used.append(given["threads"]) or search_batch(**given)
-        work = Work(store, ServiceSettings(threads=asked), Meters())
+        answer = store.answer
+        store.answer = lambda asked, query, given: used.append(given.threads) or answer(asked, query, given)
+        work = ServiceWork(store, ServiceSettings(threads=asked), Meters())
         job = SearchJob(BatchSearchRequest(radius=2), Encoded(codes))
         work.search_slowly(job, Bounds().start())
         work.search([job])

@@ -79,14 +79,14 @@ def test_a_full_service_says_come_again(tmp_path, monkeypatch):
     store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     store.put_rows([1], codes=np.zeros((1, 8), np.uint8))
     gate, entered = threading.Event(), threading.Event()
-    search_batch = Store.search_batch
+    answer = Store.answer
 
-    def slow(self, **asked):
+    def slow(self, *asked):
         entered.set()
         gate.wait(10)
-        return search_batch(self, **asked)
+        return answer(self, *asked)
 
-    monkeypatch.setattr(Store, "search_batch", slow)
+    monkeypatch.setattr(Store, "answer", slow)
     with service(store, max_waiting=2) as call, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(call.post, "/v1/search", {"code": "00" * 8})]
         assert entered.wait(10)
@@ -139,7 +139,7 @@ def test_bodies_of_all_requests_together_have_a_bound(tmp_path, caplog):
 def test_a_request_has_a_deadline(tmp_path, monkeypatch):
     store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")
     gate = threading.Event()
-    monkeypatch.setattr(Store, "search_batch", lambda *_, **__: gate.wait(10))
+    monkeypatch.setattr(Store, "answer", lambda *_, **__: gate.wait(10))
     with service(store, deadline=0.3) as call:
         answer = call.post("/v1/search", {"code": "00" * 8})
         gate.set()
@@ -153,7 +153,7 @@ def test_what_fails_inside_is_told_without_details(tmp_path, monkeypatch, caplog
     def fail(*_, **__):
         raise RuntimeError(f"secret {tmp_path}")
 
-    monkeypatch.setattr(Store, "search_batch", fail)
+    monkeypatch.setattr(Store, "answer", fail)
     monkeypatch.setattr(Store, "get", fail)
     with service(store) as call:
         for answer in (call.post("/v1/search", {"code": "00" * 8}), call("GET", "/v1/items/1")):

@@ -14,7 +14,7 @@ from hamtarget.serve.instruments.meters import Meters
 from hamtarget.serve.lanes import work as work_module
 from hamtarget.serve.lanes.coalescing import LATER
 from hamtarget.serve.lanes.jobs import DeleteJob, Encoded, EncodeJob, PutJob, SearchJob
-from hamtarget.serve.lanes.work import Work
+from hamtarget.serve.lanes.work import ServiceWork
 from hamtarget.serve.messages.search_messages import (
     BatchNearestRequest,
     BatchSearchRequest,
@@ -44,7 +44,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def work(store):
-    made = Work(store, ServiceSettings(), Meters())
+    made = ServiceWork(store, ServiceSettings(), Meters())
     made.open_encoder()
     return made
 
@@ -71,7 +71,7 @@ def test_a_broken_image_is_no_harm_to_others(tmp_path, monkeypatch):
     file = io.BytesIO()
     Image.fromarray(np.full((40, 30), 90, np.uint8)).save(file, "PNG")
     with Store.create(tmp_path / "images", encoder=demo_encoder(), radius=2, durability="os") as store:
-        work = Work(store, ServiceSettings(), Meters())
+        work = ServiceWork(store, ServiceSettings(), Meters())
         work.open_encoder()
         good, broken, vector = work.encode(
             [EncodeJob([content]) for content in (file.getvalue(), file.getvalue()[:60], [1.0, 2.0])]
@@ -106,7 +106,7 @@ def test_writes_share_a_transaction_and_fail_alone(work, store):
 def test_writes_to_a_store_that_is_read_only_are_refused(tmp_path):
     Store.create(tmp_path / "only", n_bits=N_BITS, radius=2).close()
     with Store.open(tmp_path / "only", read_only=True) as store, pytest.raises(ReadOnlyError):
-        Work(store, ServiceSettings(), Meters()).write([put("a")])
+        ServiceWork(store, ServiceSettings(), Meters()).write([put("a")])
 
 
 def test_searches_of_several_kinds_in_one_batch(work, store):
@@ -114,8 +114,8 @@ def test_searches_of_several_kinds_in_one_batch(work, store):
     codes = generator.integers(0, 256, (300, 8), dtype=np.uint8)
     store.put_rows(list(range(300)), codes=codes, payloads=[{"n": row} for row in range(300)])
     batches = []
-    search_batch = store.search_batch
-    store.search_batch = lambda **asked: batches.append(len(asked["codes"])) or search_batch(**asked)
+    answer = store.answer
+    store.answer = lambda asked, query, given: batches.append(len(asked.codes)) or answer(asked, query, given)
     jobs = [
         SearchJob(BatchSearchRequest(radius=0, limit=10), Encoded(codes[:2])),
         SearchJob(SearchRequest(radius=30, limit=300), Encoded(codes[5:6])),

@@ -1,4 +1,3 @@
-import copy
 import json
 from dataclasses import asdict, replace
 
@@ -25,7 +24,6 @@ from hamtarget.learn import (
     HashModel,
     Labels,
     NetworkOptions,
-    ProbingLoss,
     SimilarPairs,
     TrainingOptions,
 )
@@ -268,22 +266,8 @@ def test_parameters_by_name():
     encoder = HashEncoder(32, "radius", seed=3)
     assert encoder.get_params()["seed"] == 3
     assert HashEncoder(**encoder.get_params()).get_params() == encoder.get_params()
-    assert encoder.set_params(seed=4, n_bits=64) is encoder
-    assert (encoder.seed, encoder.n_bits) == (4, 64)
-    with pytest.raises(InputError, match="no parameter 'bits'; expected one of n_bits, loss, network"):
-        encoder.set_params(bits=8)
     assert len(encoder.get_params()) <= 10
-    assert repr(encoder) == "HashEncoder(n_bits=64, loss='radius') [not fitted]"
-
-
-def test_changed_parameters_count_from_the_next_fit_on(fitted):
-    inputs, labels = vectors()
-    changed = copy.copy(fitted).set_params(n_bits=None, loss=ProbingLoss(32))
-    assert (changed.n_bits, changed.radius) == (16, 2)
-    changed.fit(inputs, labels)
-    assert (changed.n_bits, changed.radius) == (32, None)
-    assert changed.encode(inputs).shape == (200, 4)
-    assert fitted.encode(inputs).shape == (200, 2)
+    assert repr(encoder) == "HashEncoder(n_bits=32, loss='radius') [not fitted]"
 
 
 def test_the_text_of_an_encoder_is_one_line(fitted):

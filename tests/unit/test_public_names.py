@@ -18,16 +18,19 @@ MOST_NAMES = 90
 # evaluation or of the costs of a batch, are not in it: calls return them, and their modules show them to annotations.
 SURFACE = {
     "hamtarget": [
+        "Asked",
+        "Bounds",
         "Encoder",
         "FlatIndex",
         "HammingTargetLoss",
         "HashEncoder",
         "HashModel",
-        "Limits",
         "MultiIndex",
         "NeighborIndex",
         "OnnxEncoder",
+        "Query",
         "Store",
+        "Work",
         "open_encoder",
     ],
     "hamtarget.client": ["AsyncClient", "Client"],

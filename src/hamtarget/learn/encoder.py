@@ -346,19 +346,6 @@ class HashEncoder:
         names = _parameter_names(type(self))
         return {name: self._n_bits if name == "n_bits" else getattr(self, name) for name in names}
 
-    def set_params(self, **parameters: Any) -> Self:
-        """Change some arguments, which count from the next `fit` on, and return the encoder itself.
-
-        Raises:
-            InputError: there is no such argument.
-        """
-        names = _parameter_names(type(self))
-        for name, value in parameters.items():
-            if name not in names:
-                raise InputError(f"HashEncoder has no parameter {name!r}; expected one of {', '.join(names)}")
-            setattr(self, "_n_bits" if name == "n_bits" else name, value)
-        return self
-
     def __repr__(self) -> str:
         if self._fitted is None:
             given = [f"{name}={value!r}" for name, value in self.get_params().items() if name in ("n_bits", "loss")]

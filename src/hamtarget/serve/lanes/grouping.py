@@ -47,7 +47,7 @@ class Grouping:
         self._store = service.store
         self._making = threading.Lock()
         self._bounds = Bounds().start()
-        self._work = Work(self._bounds, threads)
+        self._threads = threads
         self._asked: set[_Kind] = set()
         # The change up to which the thread has brought each kind.
         self._made: dict[_Kind, int] = {}
@@ -137,7 +137,7 @@ class Grouping:
                         linkage=kind.linkage,
                         limit=1,
                         members=1,
-                        work=self._work,
+                        work=Work(self._bounds, self._threads),
                     )
                     self._made[kind] = sequence
             finally:

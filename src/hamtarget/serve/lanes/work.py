@@ -230,7 +230,7 @@ class ServiceWork:
         """
         if self.store.embeddings is not None and job.asked.rerank is not None and job.queries.embeddings is None:
             raise InputError(_NO_EMBEDDING)
-        hits, ms = self._find(job, job.queries, self._counted(bounds, self.slow_threads))
+        hits, ms = self._find(job, job.queries, Work(bounds, self.slow_threads, costs=True))
         return self._found(job, hits, ms)
 
     def show_slowly(self, found: Found, bounds: RunningBounds) -> Found:
@@ -337,7 +337,7 @@ class ServiceWork:
         bounds = Bounds(
             seconds=_PATIENCE * self.quick_seconds, rows=self._settings.max_rows, hits=self._settings.max_found
         )
-        hits, ms = self._find(first, queries, self._counted(bounds.start(), self._settings.threads))
+        hits, ms = self._find(first, queries, Work(bounds, self._settings.threads, costs=True).started())
         if len(jobs) == 1:
             return [self._found(first, hits, ms)]
         answers: list[Found] = []
@@ -347,10 +347,6 @@ class ServiceWork:
             answers.append(self._found(job, part_of_hits(hits, start, stop), ms))
             start = stop
         return answers
-
-    @staticmethod
-    def _counted(bounds: RunningBounds, threads: int) -> Work:
-        return Work(bounds, threads, costs=True)
 
     def _find(self, job: SearchJob, queries: Encoded, work: Work) -> tuple[Answer, float]:
         """Return the hits of queries, and the milliseconds that they took; remember what they cost."""

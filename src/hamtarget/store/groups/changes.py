@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hamtarget.query import Work
 from hamtarget.store.groups.source import Source, codes_of, keys_of
 from hamtarget.store.groups.tables import GroupTables, Place
 
@@ -26,7 +27,7 @@ class Changes(NamedTuple):
         return [row for rows in self.left.values() for row in rows]
 
 
-def read_changes(tables: GroupTables, source: Source, after: int) -> Changes:
+def read_changes(tables: GroupTables, source: Source, after: int, work: Work) -> Changes:
     """Return what has changed after a change of the store; a row with the same code as before has not."""
     rows, codes = source.changed(after)
     gone = source.deleted(after)
@@ -50,5 +51,5 @@ def read_changes(tables: GroupTables, source: Source, after: int) -> Changes:
         if row in numbers:
             left.setdefault(places[numbers[row]], []).append(row)
     codes_that_came = list(came)
-    shared = source.are_shared(codes_of(codes_that_came)) if came else []
+    shared = source.are_shared(codes_of(codes_that_came), work) if came else []
     return Changes(left, came, [code for code, is_shared in zip(codes_that_came, shared, strict=True) if is_shared])

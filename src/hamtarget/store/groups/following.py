@@ -30,11 +30,9 @@ def can_follow(kept: Kept, source: Source) -> bool:
 
 def follow(tables: GroupTables, source: Source, kind: Kind, kept: Kept, work: Work) -> None:
     """Bring kept groups to the change that the source is at."""
-    changes = read_changes(tables, source, kept.sequence)
-    update = (SingleLinkage if kind.linkage == "single" else RepresentativeLinkage)(
-        tables, source, kind.radius, kept, work
-    )
-    tables.write_state(update.follow(changes)._replace(sequence=source.sequence))
+    changes = read_changes(tables, source, kept.sequence, work)
+    update = (SingleLinkage if kind.linkage == "single" else RepresentativeLinkage)(tables, source, kind.radius, kept)
+    tables.write_state(update.follow(changes, work)._replace(sequence=source.sequence))
 
 
 def make_anew(

@@ -43,12 +43,11 @@ class _Node:
 class RepresentativeLinkage:
     """One update of the groups; to be used once."""
 
-    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, work: Work) -> None:
+    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept) -> None:
         self._tables = tables
         self._source = source
         self._radius = radius
         self._kept = kept
-        self._limits = work.limits
         # Groups before the changes, and the places of their representatives.
         self._old: dict[int, GroupRow] = {}
         self._centres: dict[int, int] = {}
@@ -67,20 +66,20 @@ class RepresentativeLinkage:
         self._ahead: set[bytes] = set()
         self._blocks: Iterator[None] = iter(())
 
-    def follow(self, changes: Changes) -> Kept:
+    def follow(self, changes: Changes, work: Work) -> Kept:
         """Bring the groups to the changes, and return their new state, but for the number of the change."""
-        self._waiting = sorted(self._write_rows(changes))
+        self._waiting = sorted(self._write_rows(changes, work))
         if self._waiting:
             codes = [code for _, code in self._waiting]
             self._ahead.update(codes)
-            self._blocks = self._read_ahead(codes)
+            self._blocks = self._read_ahead(codes, work)
         while self._waiting:
             _, code = heapq.heappop(self._waiting)
             if code not in self._looked:
-                self._look(code)
+                self._look(code, work)
         return self._finish()
 
-    def _write_rows(self, changes: Changes) -> set[tuple[int, bytes]]:
+    def _write_rows(self, changes: Changes, work: Work) -> set[tuple[int, bytes]]:
         """Remove and add rows at places that stay, and return turn and code of the places to look at."""
         tables = self._tables
         known = tables.places_of_codes(changes.shared)
@@ -117,15 +116,15 @@ class RepresentativeLinkage:
         self._fresh.update(fresh)
         shared = set(changes.shared)
         dirty |= {(changes.came[code][0], code) for code in fresh if code not in shared}
-        return dirty | self._turns([code for code in fresh if code in shared])
+        return dirty | self._turns([code for code in fresh if code in shared], work)
 
-    def _turns(self, codes: list[bytes]) -> set[tuple[int, bytes]]:
+    def _turns(self, codes: list[bytes], work: Work) -> set[tuple[int, bytes]]:
         """Return turn and code of places that are not in the tables: an older row, so far alone, may have the code."""
         if not codes:
             return set()
         return {
             (rows[0], code)
-            for block in self._source.near(codes_of(codes), 0)
+            for block in self._source.near(codes_of(codes), 0, work)
             for near in block
             for code, rows in near.items()
         }
@@ -139,20 +138,20 @@ class RepresentativeLinkage:
         places = self._tables.places_of_rows([group.representative for group in found.values()])
         self._centres.update((id, places[group.representative]) for id, group in found.items())
 
-    def _read_ahead(self, codes: list[bytes]) -> Iterator[None]:
+    def _read_ahead(self, codes: list[bytes], work: Work) -> Iterator[None]:
         """Search for codes in blocks: for each alone, it would take much longer."""
         done = 0
-        for block in self._source.near(codes_of(codes), self._radius):
+        for block in self._source.near(codes_of(codes), self._radius, work):
             self._near.update(zip(codes[done : done + len(block)], block, strict=True))
             self._meet(block)
             done += len(block)
             yield
 
-    def _near_to(self, code: bytes) -> Near:
+    def _near_to(self, code: bytes, work: Work) -> Near:
         while code in self._ahead and code not in self._near:
             next(self._blocks)
         if code not in self._near:
-            found = [near for block in self._source.near(codes_of([code]), self._radius) for near in block]
+            found = [near for block in self._source.near(codes_of([code]), self._radius, work) for near in block]
             self._meet(found)
             return found[0]
         return self._near.pop(code)
@@ -172,11 +171,11 @@ class RepresentativeLinkage:
             was_leader = leader == turn and place.number == self._centres[place.group]
             self._nodes[code] = _Node(code, turn, leader, was_leader, place)
 
-    def _look(self, code: bytes) -> None:
+    def _look(self, code: bytes, work: Work) -> None:
         """Find the representative of a place anew, and let later places wait that this may concern."""
-        if self._limits is not None:
-            self._limits.check()
-        near = [self._nodes[other] for other in self._near_to(code)]
+        if (limits := work.limits) is not None:
+            limits.check()
+        near = [self._nodes[other] for other in self._near_to(code, work)]
         node = self._looked[code] = self._nodes[code]
         leader = min((other for other in near if other.turn < node.turn and other.is_leader), default=node, key=_turn)
         node.leader = leader.turn

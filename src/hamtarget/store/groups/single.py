@@ -49,13 +49,11 @@ class _Part:
 class SingleLinkage:
     """One update of the groups; to be used once."""
 
-    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept, work: Work) -> None:
+    def __init__(self, tables: GroupTables, source: Source, radius: int, kept: Kept) -> None:
         self._tables = tables
         self._source = source
         self._radius = radius
         self._kept = kept
-        self._work = work
-        self._limits = work.limits
         self._parts: list[_Part] = []
         self._of_group: dict[int, _Part] = {}
         self._of_place: dict[int, _Part] = {}
@@ -63,13 +61,13 @@ class SingleLinkage:
         self._new_places: dict[bytes, tuple[int, list[int]]] = {}
         self._touched: set[int] = set()
 
-    def follow(self, changes: Changes) -> Kept:
+    def follow(self, changes: Changes, work: Work) -> Kept:
         """Bring the groups to the changes, and return their new state, but for the number of the change."""
-        self._leave(changes)
-        self._come(changes)
+        self._leave(changes, work)
+        self._come(changes, work)
         return self._finish()
 
-    def _leave(self, changes: Changes) -> None:
+    def _leave(self, changes: Changes, work: Work) -> None:
         """Remove rows, and split the groups that have lost a place."""
         tables = self._tables
         left = changes.rows_that_left
@@ -88,7 +86,7 @@ class SingleLinkage:
         for id, count in sorted(n_left.items()):
             group = self._old[id]
             if id in remaining:
-                self._split(group, remaining[id], has_representative=group.representative not in gone)
+                self._split(group, remaining[id], work, has_representative=group.representative not in gone)
             if id in to_split:
                 continue
             first = group.representative
@@ -98,12 +96,14 @@ class SingleLinkage:
             size = group.size - count
             self._add_part(_Part(first, size, id, size, has_representative))
 
-    def _split(self, group: GroupRow, left: list[tuple[GroupPlace, int]], *, has_representative: bool) -> None:
+    def _split(
+        self, group: GroupRow, left: list[tuple[GroupPlace, int]], work: Work, *, has_representative: bool
+    ) -> None:
         """Find the connected parts of what is left of a group: places, each with the number of its rows."""
         left.sort(key=lambda each: each[0].first)
         places = [place for place, _ in left]
         kind = Kind(self._radius, "single")
-        roots = partition(codes_of([place.code for place in places]), kind, self._work)
+        roots = partition(codes_of([place.code for place in places]), kind, work)
         numbers: dict[int, list[int]] = {root: [] for root in roots.tolist()}
         parts = {root: _Part(places[root].first, 0, group.id, places=numbers[root]) for root in numbers}
         for (place, n_rows), root in zip(left, roots.tolist(), strict=True):
@@ -115,7 +115,7 @@ class SingleLinkage:
             self._of_place[place.number] = part
         self._parts += parts.values()
 
-    def _come(self, changes: Changes) -> None:
+    def _come(self, changes: Changes, work: Work) -> None:
         known = self._tables.places_of_codes(changes.shared)
         self._know({place.group for place in known.values()})
         joined = []
@@ -128,9 +128,10 @@ class SingleLinkage:
         if not fresh:
             return
         done = 0
-        for block in self._source.near(codes_of(fresh), self._radius):
-            if self._limits is not None:
-                self._limits.check()
+        limits = work.limits
+        for block in self._source.near(codes_of(fresh), self._radius, work):
+            if limits is not None:
+                limits.check()
             # Those of the codes that came are known by now.
             others = {code for near in block if len(near) > 1 for code in near} - changes.came.keys()
             known |= self._tables.places_of_codes(sorted(others - known.keys()))

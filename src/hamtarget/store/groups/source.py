@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hamtarget.answer import Answer
 from hamtarget.codes import Codes
+from hamtarget.query import Work
 from hamtarget.search.distinct import distinct_codes
 
 Rows = NDArray[np.int64]
@@ -50,11 +51,11 @@ class Source(Protocol):
         """Return those of the rows that are not there."""
         ...
 
-    def are_shared(self, codes: Codes) -> list[bool]:
+    def are_shared(self, codes: Codes, work: Work) -> list[bool]:
         """Return for each of the codes if several rows may have it; False only if one row has."""
         ...
 
-    def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
+    def near(self, codes: Codes, radius: int, work: Work) -> Iterator[list[Near]]:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         ...
 

@@ -100,7 +100,7 @@ class Found:
         here = chosen[self.queries]
         return Found(numbers[self.queries[here]], self.rows[here], self.distances[here], self.ids)
 
-    def nearest(self, n_queries: int, limit: int) -> Found:
+    def first(self, n_queries: int, limit: int) -> Found:
         """Return the nearest of each query, at most `limit`."""
         order, _ = self._nearest_first(n_queries, limit)
         return replace(self, queries=self.queries[order], rows=self.rows[order], distances=self.distances[order])
@@ -384,7 +384,7 @@ class Finder:
                     task.take_hits(found[-1])
             done += found
             if limit is not None:
-                done = [_all_of(done).nearest(len(codes), limit)]
+                done = [_all_of(done).first(len(codes), limit)]
                 n_taken += task.take_hits(done[0], but=n_taken)
         whole = _all_of(done)
         named = np.unique(item_rows(whole.rows[whole.rows >= FIRST_NAMED_ROW]))

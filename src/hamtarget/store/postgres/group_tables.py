@@ -108,10 +108,9 @@ def _numbered(sql: str) -> str:
 class PostgresSource:
     """A store in PostgreSQL as a transaction sees it, as groups read it."""
 
-    def __init__(self, connection: Connection, settings: Settings, finder: Finder, work: Work) -> None:
+    def __init__(self, connection: Connection, settings: Settings, finder: Finder) -> None:
         self._connection = connection
         self._finder = finder
-        self._work = work
         # Groups need no embeddings.
         self._settings = replace(settings, embeddings=None)
         self._kind = CodeKind(settings.n_bits, None)
@@ -154,15 +153,15 @@ class PostgresSource:
         """
         return [row for (row,) in self._connection.execute(sql, [integers(rows.tolist())])]
 
-    def are_shared(self, codes: Codes) -> list[bool]:
+    def are_shared(self, codes: Codes, work: Work) -> list[bool]:
         """Return True for each of the codes: asking takes as long as looking a code up."""
         return [True] * len(codes)
 
-    def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
+    def near(self, codes: Codes, radius: int, work: Work) -> Iterator[list[Near]]:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         for start in range(0, len(codes), _AT_ONCE):
             block = codes[start : start + _AT_ONCE]
-            request = self._kind.request(Asked(block), Query(radius), self._work)
+            request = self._kind.request(Asked(block), Query(radius), work)
             found = self._finder.find(self._connection, request, None)
             hits = found.hits(len(block), None)
             distinct = np.unique(hits.rows)
@@ -201,7 +200,7 @@ class GroupsInDatabase:
         with self._connections.translated(), self._connections.own(work.limits) as connection:
 
             def read_store(do: Callable[[Source, IdsOf], U]) -> U:
-                source = PostgresSource(connection, self._settings, self._finder, work)
+                source = PostgresSource(connection, self._settings, self._finder)
                 return do(source, source.ids_of)
 
             groups = PostgresGroups(connection, kind)

@@ -18,7 +18,7 @@ from hamtarget._files import make_folders
 from hamtarget.codes import Codes
 from hamtarget.errors import FileError
 from hamtarget.items import Id
-from hamtarget.query import PLAIN_WORK, Asked, Query, Work
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import hits_in_blocks, present
@@ -57,21 +57,17 @@ class ReadFolder(Protocol):
 class FolderSource:
     """A folder's store at one change, as groups read it."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, index: MultiIndex, known_ids: KnownIds, work: Work = PLAIN_WORK
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, index: MultiIndex, known_ids: KnownIds) -> None:
         """Read a store whose database and index are at the same change, which stays for the time being.
 
         Args:
             connection: to the database.
             index: at the same change.
             known_ids: gives ids by row, perhaps without those of rows that have been deleted since.
-            work: threads that search, and bounds.
         """
         self._known_ids = known_ids
         self._connection = connection
         self._index = index
-        self._work = replace(work.started(), progress=None)
         state = read_state(connection)
         self.sequence = state.sequence
         self._forgotten = state.forgotten
@@ -102,22 +98,22 @@ class FolderSource:
         missing: list[int] = rows[~np.isin(rows, self._index.ids())].tolist()
         return missing
 
-    def are_shared(self, codes: Codes) -> list[bool]:
+    def are_shared(self, codes: Codes, work: Work) -> list[bool]:
         """Return for each of the codes if several rows have it."""
         if not len(codes):
             return []
-        hits = self._index.answer(Asked(codes), Query(0, limit=2), self._work)
+        hits = self._index.answer(Asked(codes), Query(0, limit=2), work)
         shared: list[bool] = (np.diff(hits.offsets) > 1).tolist()
         return shared
 
-    def near(self, codes: Codes, radius: int) -> Iterator[list[Near]]:
+    def near(self, codes: Codes, radius: int, work: Work) -> Iterator[list[Near]]:
         """Yield for each of the codes what is within the radius of it, in blocks."""
         for _, hits in hits_in_blocks(
             self._index,
             radius,
             np.arange(len(codes)),
             lambda block: (block, codes[block[0] : block[-1] + 1]),
-            self._work,
+            replace(work, progress=None),
         ):
             yield near_of(hits, self._present(hits.rows)[1])
 
@@ -193,7 +189,7 @@ class GroupFiles:
 
         def read_store(do: Callable[[Source, IdsOf], U]) -> U:
             def at_one_change(connection: sqlite3.Connection, index: MultiIndex) -> U:
-                source = FolderSource(connection, index, self._known_ids, work)
+                source = FolderSource(connection, index, self._known_ids)
                 return do(source, source.ids_of)
 
             return self._read(at_one_change)
