@@ -15,6 +15,7 @@ REPOSITORY = ROOT.parents[1]
 # In one folder, with its `__init__.py`.
 MOST_MODULES = 18
 GROUND = {
+    "_checks",
     "_exports",
     "_files",
     "_metric",
@@ -38,9 +39,6 @@ MAY_IMPORT = {
     "search": GROUND | {"_native"},
     # Scans on a device of torch: runs where the native core is not built.
     "search.device": GROUND,
-    # Plans by arithmetic alone: whoever plans need not have built the native core.
-    "search.planning": GROUND - {"_native"} | {"search.table_costs"},
-    "search.table_costs": GROUND - {"_native"},
     "evaluation": GROUND,
     "evaluation.report": GROUND | {"search.planning"},
     # Alters pictures, and encodes them.
@@ -229,7 +227,7 @@ def test_research_is_beside_the_package():
             ],
         ),
         ("hamtarget.search", ["torch", "numpy", "hamtarget._native"]),
-        ("hamtarget.search.planning", ["torch", "hamtarget._native"]),
+        ("hamtarget.search.planning", ["torch"]),
         ("hamtarget.store", ["torch", "onnxruntime", "PIL", "psycopg", "hamtarget.datasets", "hamtarget.learn"]),
         ("hamtarget.store.postgres.engine", ["torch", "psycopg"]),
         ("hamtarget.cli.main", ["torch", "numpy", "hamtarget._native", "matplotlib"]),
@@ -245,12 +243,6 @@ def test_nothing_slow_or_absent_is_imported(module, absent):
     script = f"import {module}, sys; print([m for m in {absent} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert found.stdout.strip() == "[]"
-
-
-def test_planning_needs_no_native_core():
-    if "__getattr__" not in (ROOT / "search" / "__init__.py").read_text():
-        pytest.skip("hamtarget.search imports its modules at once")
-    test_nothing_slow_or_absent_is_imported("hamtarget.search.planning", ["hamtarget._native", "torch"])
 
 
 def test_there_is_one_version():

@@ -282,7 +282,7 @@ def _counted(advice: RadiusAdvice, codes: Codes, threads: int) -> tuple[RadiusAd
     import numpy as np
 
     from hamtarget.search import Limits, MultiIndex, pairs_within
-    from hamtarget.search.table_costs import choose_substrings
+    from hamtarget.search.tables import choose_substrings
 
     if advice.compared == advice.n_codes:
         return advice, len(advice.table)

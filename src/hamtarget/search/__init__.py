@@ -1,6 +1,6 @@
 """Search: codes by Hamming distance, exact or by a budget, and vectors by their nearest neighbours.
 
-Nothing is imported until it is asked for. Indexes need the native core; `hamtarget.search.planning` does not.
+Nothing is imported until it is asked for. Indexes need the native core; a `FlatIndex` on a device does not.
 """
 
 from __future__ import annotations
