@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "evaluation.altered_pictures": GROUND | {"datasets", "encoders.protocol"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
-    "datasets.pictures.images": GROUND | {"_native"},
+    "datasets.pictures.images": GROUND | {"search.core"},
     # Runs where the native core is not built: neither search nor store.
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     # Learns on the features of a sentence model, and joins both.
@@ -63,8 +63,6 @@ MAY_IMPORT = {
     "serve": GROUND | {"datasets", "encoders", "search", "store"},
     # Whoever calls a service needs none of it.
     "client": GROUND - {"codes"},
-    # Names the kernels of the CPU.
-    "cli.inputs.installed": GROUND | {"_native", "datasets", "encoders", "store"},
     # Everything; and nobody imports cli.
     "cli": GROUND
     | {"copies", "datasets", "demo", "encoders", "evaluation", "folders", "learn", "search", "serve", "store"},

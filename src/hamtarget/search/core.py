@@ -1,46 +1,38 @@
-"""The native core; where it is not built, stand-ins whose use raises an error that says how to get it.
+"""The native core; where it is not built, every use of it raises an error that says how to get it.
 
-So a scan on a device, which needs nothing of the core, runs without it.
+A module may import `_native` from here either way. So a scan on a device, which uses nothing of it, runs without it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hamtarget.errors import MissingExtraError
+
+_why_not = ""
 
 if TYPE_CHECKING:
     from hamtarget import _native as _native
 else:
     try:
         from hamtarget import _native as _native
-    except ImportError as missing:
-        _reason = str(missing)
+    except ImportError as error:
+        _why_not = str(error)
 
-        def _refuse() -> NoReturn:
-            raise MissingExtraError(
-                f"the native core hamtarget._native cannot be imported ({_reason}); indexes and stores are built on "
-                "it: run `pip install .` in the source folder (it needs a C++20 compiler)"
-            )
+        class _Missing:
+            def __getattr__(self, name: str) -> NoReturn:
+                refuse(name)
 
-        class _Refusing(type):
-            """The type of classes of the core that is not there: to make or to use one raises the error."""
+        _native = _Missing()
 
-            def __call__(cls, *arguments: Any, **options: Any) -> NoReturn:
-                _refuse()
 
-            def __getitem__(cls, name: str) -> NoReturn:
-                _refuse()
+def refuse(used: object) -> NoReturn:
+    """Raise the error of a native core that is not there.
 
-            def __getattr__(cls, name: str) -> NoReturn:
-                if name.startswith("__"):
-                    raise AttributeError(name)
-                _refuse()
-
-        class _Absent:
-            """The core that is not there: every class of it can be named, and none can be used."""
-
-            def __getattr__(self, name: str) -> type:
-                return _Refusing(name, (), {})
-
-        _native = _Absent()
+    Raises:
+        MissingExtraError: always.
+    """
+    raise MissingExtraError(
+        f"the native core hamtarget._native cannot be imported ({_why_not}); indexes, stores and PDQ are built on it: "
+        "run `pip install .` in the source folder (it needs a C++20 compiler)"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Set
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,6 @@ from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
 from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits
 from hamtarget.search.requests import (
     Request,
     Requests,
@@ -28,6 +27,9 @@ from hamtarget.search.requests import (
 )
 from hamtarget.search.results import BatchHits, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.search.row_names import RowNames
+
+if TYPE_CHECKING:
+    from hamtarget.search.limits import Limits
 
 # The core puts so many new rows into a piece without tables (kMinTableRows).
 _ROWS_WITHOUT_TABLES = 2048

@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
-from hamtarget.errors import DtypeError, InputError, ShapeError
+from hamtarget.errors import DtypeError, InputError, MissingExtraError, ShapeError
 from hamtarget.search.core import _native
 from hamtarget.search.distinct import distinct
 from hamtarget.search.embeddings import Embeddings
-from hamtarget.search.limits import Limits, check_limits
+
+try:
+    from hamtarget.search.limits import Limits, check_limits
+except MissingExtraError:
+    # Limits are classes of the native core, without which a scan on a device runs.
+    from hamtarget.search.core import refuse as check_limits  # type: ignore[assignment]
 
 # More rows than any index has: as good as no limit, and within the range of the core's numbers.
 _HUGE = 2**62
