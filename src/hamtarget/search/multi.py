@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hamtarget._checks import check_integer
 from hamtarget.codes import check_n_bits, check_radius
-from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.embeddings import Embeddings, check_kind
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.tables import TableExplanation
 
@@ -46,10 +46,11 @@ class MultiIndex(CodeIndex):
 
         Raises:
             InputError: a number is out of range.
-            DtypeError: a number is not an integer.
+            DtypeError: a number is not an integer, or `embeddings` are not `Embeddings`.
         """
         n_bits = check_n_bits(n_bits)
         radius = check_radius(radius, n_bits)
+        check_kind(embeddings)
         is_planned = substrings is None
         if substrings is None:
             substrings = radius + 1

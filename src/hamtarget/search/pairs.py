@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array, check_integer
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
 from hamtarget.errors import InputError, LimitError, ShapeError
 from hamtarget.progress import Progress
@@ -60,20 +61,21 @@ def pairs_within(
             which finds itself and both ends of a pair.
 
     Raises:
-        InputError: the radius is missing or out of range.
-        DtypeError: the codes are not uint8, or the radius not an integer.
+        InputError: the radius is missing, or a number is out of range.
+        DtypeError: the codes are not uint8, or a number is not an integer.
         ShapeError: the codes are not (rows, bytes).
         LimitError: the work reached one of its limits.
     """
     # Checked here, and not when the first block is asked for.
     if limits is not None:
         check_limits(limits)
+    threads = check_integer(threads, name="threads")
     if isinstance(codes, CodeIndex):
         within = codes.radius if radius is None else check_radius(radius, codes.n_bits)
         if within is None:
             raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
         return _of_index(codes, within, threads, progress, limits)
-    array = np.asarray(codes)
+    array = as_array(codes, name="codes")
     if array.ndim != 2:
         raise ShapeError(f"codes have {array.ndim} dimensions; expected 2: (rows, bytes)")
     n_bits = check_n_bits(8 * array.shape[1])
