@@ -267,6 +267,15 @@ std::vector<PartNumbers> parts_of(const MultiIndex& index) {
     return parts;
 }
 
+using ChoiceNumbers = std::tuple<std::size_t, std::vector<std::size_t>, std::vector<std::size_t>, std::size_t,
+                                 std::uint64_t, double, std::size_t, double, double>;
+
+ChoiceNumbers numbers_of(TableChoice choice) {
+    return {choice.plan.n_tables, std::move(choice.lengths), std::move(choice.flips), choice.plan.excerpt_bytes,
+            choice.buckets,       choice.candidates,         choice.row_bytes,        choice.memory,
+            choice.nanoseconds};
+}
+
 // Turn errors of the core into those of hamtarget.errors.
 void translate(const std::exception_ptr& error, void*) {
     const auto raise = [](const char* name, const char* text) {
@@ -304,14 +313,43 @@ NB_MODULE(_native, module) {
     module.def("within", &within, "query"_a.noconvert(), "codes"_a.noconvert(), "radius"_a, "kernel"_a = nb::none(),
                "Return the rows within `radius` of one query, and their distances, in the order of the rows.");
 
+    nb::class_<SearchCosts>(module, "SearchCosts", "Costs of a search in nanoseconds, as they are or to be fitted.")
+        .def(nb::init<>())
+        .def_rw("cache_bytes", &SearchCosts::cache_bytes)
+        .def_rw("bucket", &SearchCosts::bucket)
+        .def_rw("far_bucket", &SearchCosts::far_bucket)
+        .def_rw("entry", &SearchCosts::entry)
+        .def_rw("entry_byte", &SearchCosts::entry_byte)
+        .def_rw("far_byte", &SearchCosts::far_byte)
+        .def_rw("noticed_bytes", &SearchCosts::noticed_bytes)
+        .def_rw("fetched_code", &SearchCosts::fetched_code)
+        .def_rw("fetched_share", &SearchCosts::fetched_share);
     module.def(
         "planned_tables",
         [](std::size_t n_bytes, std::size_t radius, std::size_t n_rows) {
-            const TablePlan plan = planned_tables(n_bytes, radius, n_rows);
-            return std::make_tuple(plan.n_tables, plan.excerpt_bytes);
+            return planned_tables(n_bytes, radius, n_rows).n_tables;
         },
-        "n_bytes"_a, "radius"_a, "n_rows"_a,
-        "Return the number of tables that a piece of so many rows gets, and the bytes of an excerpt in them.");
+        "n_bytes"_a, "radius"_a, "n_rows"_a, "Return the number of tables that a piece of so many rows gets.");
+    module.def(
+        "table_choice",
+        [](std::size_t n_bytes, std::size_t radius, std::size_t n_rows, std::size_t n_tables, bool is_planned,
+           const SearchCosts& costs) {
+            return numbers_of(table_choice(n_bytes, radius, n_rows, n_tables, is_planned, costs));
+        },
+        "n_bytes"_a, "radius"_a, "n_rows"_a, "n_tables"_a, "is_planned"_a = true, "costs"_a = kSearchCosts,
+        "Return the numbers of a TableChoice: tables, lengths, flips, bytes of an excerpt, buckets, candidates, bytes of a "
+        "row, bytes of the index, nanoseconds.");
+    module.def(
+        "table_choices",
+        [](std::size_t n_bytes, std::size_t radius, std::size_t n_rows) {
+            std::vector<ChoiceNumbers> choices;
+            for (TableChoice& choice : table_choices(n_bytes, radius, n_rows))
+                choices.push_back(numbers_of(std::move(choice)));
+            return choices;
+        },
+        "n_bytes"_a, "radius"_a, "n_rows"_a, "Return the same for each number of tables that a piece may get.");
+    module.def("directory_bits", &directory_bits, "n_rows"_a, "Return the bits of a bucket number for so many rows.");
+    module.def("scan_cost", &scan_cost, "n_rows"_a, "n_bytes"_a, "Return the nanoseconds that reading all rows takes.");
 
     nb::class_<Search>(module, "Search", "A request, and the arrays that it points into.")
         .def(nb::init<Bytes, std::size_t, std::optional<std::size_t>, std::optional<Ids>, std::optional<Input<bool, 1>>,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.search.core import _native
+from hamtarget._core import _native
 from hamtarget.search.neighbors.cells import train_centres
 from hamtarget.search.neighbors.sketches import train_codebooks
 

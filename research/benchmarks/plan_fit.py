@@ -3,8 +3,8 @@
     python -m research.benchmarks.plan_fit research/results/plan_speed.json
 
 Prints the costs in the order of `COSTS`, and for each case how much slower the chosen number of substrings is than the
-best. The costs are then written into native/core/table_plan.hpp and src/hamtarget/search/table_costs.py by hand. Chance
-decides which costs are tried, from the seed; most of them stand for much the same plans.
+best. The costs are then written into native/core/table_plan.hpp by hand. Chance decides which costs are tried, from the
+seed; most of them stand for much the same plans.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.search import table_costs
+from hamtarget._core import _native
 
 COSTS = (
-    "_CACHE_BYTES",
-    "_BUCKET",
-    "_FAR_BUCKET",
-    "_ENTRY",
-    "_ENTRY_BYTE",
-    "_FAR_BYTE",
-    "_NOTICED_BYTES",
-    "_FETCHED_CODE",
+    "cache_bytes",
+    "bucket",
+    "far_bucket",
+    "entry",
+    "entry_byte",
+    "far_byte",
+    "noticed_bytes",
+    "fetched_code",
 )
 # A choice that is so much slower than the best counts as well as the best.
 _TOLERANCE = 1.03
@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     cases = [case for file in arguments.files for case in json.loads(file.read_text())["cases"]]
     random = np.random.default_rng(arguments.seed)
-    costs = np.array([getattr(table_costs, name) for name in COSTS])
+    costs = np.array([getattr(_native.SearchCosts(), name) for name in COSTS])
     best = judged(costs, cases)
     print(f"loss {best.loss:.3f} with the costs of today; the worst choice takes {max(best.slower):.2f} times the best")
     for _ in range(arguments.trials):
@@ -66,12 +66,13 @@ def main() -> None:
 
 def judged(costs: NDArray[np.float64], cases: list[dict[str, Any]]) -> Fit:
     """Return how well these costs explain the times, within each case, and how good the choices are that follow."""
+    trial = _native.SearchCosts()
     for name, cost in zip(COSTS, costs.tolist(), strict=True):
-        setattr(table_costs, name, cost)
+        setattr(trial, name, cost)
     slower, errors = [], []
     for case in cases:
         times = np.array([each["us"] for each in case["tried"]])
-        expected = np.array([_expected(case, each["substrings"]) for each in case["tried"]])
+        expected = np.array([_expected(case, each["substrings"], trial) for each in case["tried"]])
         slower.append(float(times[expected.argmin()] / times.min()))
         logs = np.log(expected / times)
         errors.append(logs - logs.mean())
@@ -79,8 +80,9 @@ def judged(costs: NDArray[np.float64], cases: list[dict[str, Any]]) -> Fit:
     return Fit(float(_WEIGHT_OF_CHOICES * excess + np.concatenate(errors).std()), slower)
 
 
-def _expected(case: dict[str, Any], substrings: int) -> float:
-    return table_costs.substring_choice(case["n_rows"], case["n_bits"], case["radius"], substrings).cost
+def _expected(case: dict[str, Any], substrings: int, costs: _native.SearchCosts) -> float:
+    *_, nanoseconds = _native.table_choice(case["n_bits"] // 8, case["radius"], case["n_rows"], substrings, costs=costs)
+    return nanoseconds
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search.core import _native
-from hamtarget.search.table_costs import SubstringChoice, choose_substrings, scan_cost, substring_choices
+from hamtarget._core import _native
+from hamtarget.search.tables import SubstringChoice, choose_substrings, substring_choices
 
 # Bits, rows, and radii.
 CASES = (
@@ -89,7 +89,7 @@ def case(codes: NDArray[np.uint8], queries: NDArray[np.uint8], radius: int, *, m
         "chosen_to_best": searches[chosen]["us"] / searches[best]["us"],
         "before": searches.get(before),
         "before_to_chosen": searches[before]["us"] / searches[chosen]["us"] if before in searches else None,
-        "scan_expected_us": scan_cost(n_rows, n_bits) / 1000,
+        "scan_expected_us": _native.scan_cost(n_rows, n_bits // 8) / 1000,
         "tried": [{**searches[name], **_expected(by_number[name])} for name in sorted(plans) if name != _BEFORE],
     }
 

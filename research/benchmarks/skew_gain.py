@@ -25,7 +25,7 @@ from hamtarget.encoders.pictures.phash import PHash
 from hamtarget.encoders.pictures.picture_hash import PictureHash
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.search.table_costs import choose_substrings
+from hamtarget.search.tables import choose_substrings
 from research.benchmarks.search_sets import data_folder, recipes
 from research.datasets.image_data import open_image_data
 
@@ -34,7 +34,7 @@ _N_BITS = 64
 _N_QUERIES = 400
 _VIEWS = 15
 _ROWS_COMPARED = 50_000
-# Nanoseconds of a bucket and of a row in it, about those of table_costs for a million rows.
+# Nanoseconds of a bucket and of a row in it, about those of the index for a million rows.
 _BUCKET, _ROW = 70.0, 0.9
 # Flips of a table that are considered: none is read, its own bucket, one bit, two bits.
 _MOST_FLIPS = 2

@@ -22,8 +22,41 @@ def within(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
     """Return the rows within `radius` of one query, and their distances, in the order of the rows."""
 
-def planned_tables(n_bytes: int, radius: int, n_rows: int) -> tuple[int, int]:
-    """Return the number of tables that a piece of so many rows gets, and the bytes of an excerpt in them."""
+class SearchCosts:
+    """Costs of a search in nanoseconds, as they are or to be fitted."""
+
+    cache_bytes: float
+    bucket: float
+    far_bucket: float
+    entry: float
+    entry_byte: float
+    far_byte: float
+    noticed_bytes: float
+    fetched_code: float
+    fetched_share: float
+
+def planned_tables(n_bytes: int, radius: int, n_rows: int) -> int:
+    """Return the number of tables that a piece of so many rows gets."""
+
+_TableChoice = tuple[int, list[int], list[int], int, int, float, int, float, float]
+
+def table_choice(
+    n_bytes: int, radius: int, n_rows: int, n_tables: int, is_planned: bool = True, costs: SearchCosts = ...
+) -> _TableChoice:
+    """Return the numbers of a TableChoice.
+
+    They are tables, lengths, flips, bytes of an excerpt, buckets, candidates, bytes of a row, bytes of the index,
+    nanoseconds.
+    """
+
+def table_choices(n_bytes: int, radius: int, n_rows: int) -> list[_TableChoice]:
+    """Return the same for each number of tables that a piece may get."""
+
+def directory_bits(n_rows: int) -> int:
+    """Return the bits of a bucket number for so many rows."""
+
+def scan_cost(n_rows: int, n_bytes: int) -> float:
+    """Return the nanoseconds that reading all rows takes."""
 
 class Element(enum.Enum):
     float32 = 0

@@ -1,4 +1,4 @@
-"""What a search finds, the same for indexes and stores: hits of one query, an answer to a batch, and their costs."""
+"""Answers, the same for indexes and stores: hits of one query, hits of a batch, and their costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hamtarget.items import CodePair, Id, Match
 
-__all__ = ["Answer", "Cost", "Costs", "Hit", "Hits"]
+__all__ = ["Answer", "Hit"]
 
 # Hits of one query that its `repr` shows.
 _SHOWN = 3
@@ -96,7 +96,7 @@ class Costs:
 
 
 def _column(*, default: Any = None) -> Any:
-    """Declare a column with an element for each hit: `select` and `join` treat all of them alike."""
+    """Make a column with an element for each hit: `select` and `join` treat all of them alike."""
     return field(default=default, metadata={"column": True})
 
 
@@ -255,3 +255,7 @@ def bytes_in_words(n_bytes: int) -> str:
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
+
+
+def __dir__() -> list[str]:
+    return __all__

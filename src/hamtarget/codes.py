@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array, check_integer, contiguous, shown
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 
 __all__ = ["distances", "from_logits", "pack", "unpack"]
@@ -31,11 +32,10 @@ def check_n_bits(n_bits: int) -> int:
         DtypeError: `n_bits` is not an integer.
         InputError: `n_bits` is not a multiple of 8 from 8 to 4,096.
     """
-    if not isinstance(n_bits, int | np.integer) or isinstance(n_bits, bool):
-        raise DtypeError(f"n_bits is {n_bits!r}; expected an integer")
+    n_bits = check_integer(n_bits, name="n_bits", least=None)
     if not MIN_BITS <= n_bits <= MAX_BITS or n_bits % 8:
-        raise InputError(f"n_bits is {n_bits}; expected a multiple of 8 from {MIN_BITS} to {MAX_BITS:,}")
-    return int(n_bits)
+        raise InputError(f"n_bits is {shown(n_bits)}; expected a multiple of 8 from {MIN_BITS} to {MAX_BITS:,}")
+    return n_bits
 
 
 def check_radius(radius: int, n_bits: int) -> int:
@@ -45,11 +45,7 @@ def check_radius(radius: int, n_bits: int) -> int:
         DtypeError: `radius` is not an integer.
         InputError: `radius` is negative, or so large that every pair of codes lies within it.
     """
-    if not isinstance(radius, int | np.integer) or isinstance(radius, bool):
-        raise DtypeError(f"radius is {radius!r}; expected an integer")
-    if not 0 <= radius < n_bits:
-        raise InputError(f"radius is {radius}; expected 0 to {n_bits - 1}, less than the {n_bits} bits of a code")
-    return int(radius)
+    return check_integer(radius, name="radius", least=0, most=n_bits - 1, note=f"less than the {n_bits} bits of a code")
 
 
 def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
@@ -59,7 +55,7 @@ def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
         DtypeError: the elements are not uint8.
         ShapeError: a row does not hold `n_bits` bits.
     """
-    array = np.asarray(codes)
+    array = as_array(codes, name=name)
     if array.dtype != np.uint8:
         raise DtypeError(f"{name} have dtype {array.dtype}; expected packed uint8 (see hamtarget.codes.pack)")
     if array.ndim == 1:
@@ -72,25 +68,21 @@ def check_codes(codes: ArrayLike, n_bits: int, *, name: str = "codes") -> Codes:
 
 
 def check_vectors(vectors: ArrayLike, *, name: str = "vectors", n_columns: int | None = None) -> NDArray[np.float32]:
-    """Return `vectors` as a (rows, columns) array of finite float32.
+    """Return `vectors` as a contiguous (rows, columns) array of finite float32.
 
     Raises:
         DtypeError: the elements are not numbers.
         ShapeError: there are not two dimensions, or not `n_columns` columns.
         NotFiniteError: an element is NaN or infinite.
     """
-    try:
-        array = np.asarray(vectors)
-    except (RuntimeError, TypeError) as error:
-        # A tensor on a GPU, or one with a gradient.
-        raise DtypeError(f"{name} are no array: {error}; expected one of numpy, as .detach().cpu().numpy()") from error
+    array = as_array(vectors, name=name)
     if array.dtype.kind not in "fiub":
         raise DtypeError(f"{name} have dtype {array.dtype}; expected numbers")
     if array.ndim != 2:
         raise ShapeError(f"{name} have {array.ndim} dimensions; expected 2: (rows, columns)")
     if n_columns is not None and array.shape[1] != n_columns:
         raise ShapeError(f"{name} have {array.shape[1]} columns; expected {n_columns}")
-    array = array.astype(np.float32, copy=False)
+    array = contiguous(array, np.float32)
     check_finite(array, name=name)
     return array
 
@@ -121,17 +113,22 @@ def pack(bits: ArrayLike) -> Codes:
         (rows, n_bits / 8) or (n_bits / 8,) uint8.
 
     Raises:
+        DtypeError: the elements are not numbers.
+        ShapeError: there are neither one nor two dimensions.
         InputError: the number of columns is not a length that codes can have.
 
     Example:
         >>> pack([[1, 0, 0, 0, 0, 0, 0, 1]])
         array([[129]], dtype=uint8)
     """
-    array = np.asarray(bits)
-    if array.ndim == 0:
-        raise ShapeError("bits have 0 dimensions; expected (n_bits,) or (rows, n_bits)")
+    array = as_array(bits, name="bits")
+    if array.dtype.kind not in "fiub":
+        raise DtypeError(f"bits have dtype {array.dtype}; expected numbers")
+    if array.ndim not in (1, 2):
+        raise ShapeError(f"bits have {array.ndim} dimensions; expected (n_bits,) or (rows, n_bits)")
     check_n_bits(array.shape[-1])
-    return np.packbits(array != 0, axis=-1, bitorder="little")
+    # The order of bytes follows that of the bits, where it is Fortran's.
+    return np.ascontiguousarray(np.packbits(array != 0, axis=-1, bitorder="little"))
 
 
 def unpack(codes: ArrayLike, n_bits: int) -> NDArray[np.uint8]:
@@ -201,10 +198,11 @@ def substring_bounds(n_bits: int, substrings: int) -> list[tuple[int, int]]:
     Learning and search both split codes by this function, so that search looks up the pieces that were trained.
 
     Raises:
-        InputError: `substrings` is not from 1 to `n_bits`.
+        DtypeError: a number is not an integer.
+        InputError: `n_bits` is below 1, or `substrings` is not from 1 to `n_bits`.
     """
-    if not 1 <= substrings <= n_bits:
-        raise InputError(f"substrings is {substrings}; expected 1 to n_bits ({n_bits})")
+    n_bits = check_integer(n_bits, name="n_bits")
+    substrings = check_integer(substrings, name="substrings", most=n_bits, note="n_bits at most")
     length, longer = divmod(n_bits, substrings)
     bounds = []
     start = 0

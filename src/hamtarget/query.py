@@ -1,4 +1,4 @@
-"""What is wanted of a search, and what it may cost: plain data, for indexes, stores and services alike.
+"""Questions: what is asked with, what is wanted, and what the answer may cost, as plain data.
 
 `Asked` is what is asked with, `Query` says what is wanted, `Work` says what the answer may cost. Every search is these
 three, whatever it runs on; the verbs of `hamtarget.searchable` make them from plain arguments.
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hamtarget._checks import check_integer, shown
 from hamtarget.errors import DtypeError, InputError
 from hamtarget.progress import Progress
 
 if TYPE_CHECKING:
-    from hamtarget import _native
+    from hamtarget._core import _native
 
-__all__ = ["Asked", "Bounds", "Query", "RunningBounds", "Work"]
+__all__ = ["Asked", "Bounds", "Query", "Work"]
 
 # More than is ever counted: as good as no bound, and within the range of the core's numbers.
 _HUGE = 2**62
@@ -28,7 +29,7 @@ _HUGE = 2**62
 # No `==`: comparing arrays gives arrays.
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What a search is asked with: codes, and where they are known the logits and embeddings of the same queries.
+    """The codes that a search is asked with, and where they are known the logits and embeddings of the same queries.
 
     Arrays have one dimension for one query, and a row for each query of a batch. Without codes, those of the logits
     count: a bit is 1 where its logit is above 0.
@@ -68,7 +69,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is wanted: all hits within a radius, or without a radius the nearest.
+    """The wish of a search: all hits within a radius, or without a radius the nearest.
 
     Attributes:
         radius: largest distance of a hit, from 0 to n_bits - 1; None for the nearest at any distance.
@@ -130,7 +131,7 @@ class Bounds:
         for name in ("rows", "hits", "bytes"):
             bound = getattr(self, name)
             if bound is not None:
-                _check_bound(name, bound)
+                check_integer(bound, name=name, least=0)
 
     def start(self) -> RunningBounds:
         """Start the clock: return bounds that several calls and threads share, and that can be cancelled."""
@@ -159,7 +160,7 @@ class RunningBounds:
 
     def __init__(self, bounds: Bounds, kind: type[_native.Limits] | None = None) -> None:
         """Use `Bounds.start`; `kind` is a class that counts more than the core does."""
-        from hamtarget import _native
+        from hamtarget._core import _native
 
         self.bounds = bounds
         self.core = (kind or _native.Limits)(
@@ -204,7 +205,7 @@ class RunningBounds:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an answer may cost, and how the work is done.
+    """Bounds, threads and progress of a call, and whether its costs are counted.
 
     Example:
         >>> Work(Bounds(seconds=1.0), threads=2)
@@ -230,9 +231,11 @@ class Work:
 
     def __post_init__(self) -> None:
         if not isinstance(self.bounds, Bounds | RunningBounds | None):
-            raise DtypeError(f"bounds are {self.bounds!r}; expected Bounds(seconds=..., rows=..., hits=..., bytes=...)")
+            raise DtypeError(
+                f"bounds are {shown(self.bounds)}; expected Bounds(seconds=..., rows=..., hits=..., bytes=...)"
+            )
         if self.threads is not None:
-            check_count(self.threads, name="threads")
+            check_integer(self.threads, name="threads")
         if self.progress is not None and not callable(self.progress):
             raise DtypeError(f"progress is {self.progress!r}; expected a function of (done, total)")
 
@@ -264,33 +267,16 @@ def check_work(work: object) -> Work:
     if work is None:
         return PLAIN_WORK
     if not isinstance(work, Work):
-        raise DtypeError(f"work is {work!r}; expected Work(bounds=..., threads=..., progress=..., costs=...)")
+        raise DtypeError(f"work is {shown(work)}; expected Work(bounds=..., threads=..., progress=..., costs=...)")
     return work
-
-
-def check_count(count: int, *, name: str) -> int:
-    """Return `count` if it is a whole number of at least 1.
-
-    Raises:
-        DtypeError: it is not an integer.
-        InputError: it is less.
-    """
-    if not isinstance(count, int | np.integer) or isinstance(count, bool):
-        raise DtypeError(f"{name} is {count!r}; expected an integer")
-    if count < 1:
-        raise InputError(f"{name} is {count}; expected at least 1")
-    return int(count)
 
 
 def _check_seconds(seconds: float) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.integer | np.floating):
-        raise DtypeError(f"seconds is {seconds!r}; expected a number")
+        raise DtypeError(f"seconds is {shown(seconds)}; expected a number")
     if math.isnan(seconds) or seconds < 0:
         raise InputError(f"seconds is {seconds}; expected 0 or more")
 
 
-def _check_bound(name: str, bound: int) -> None:
-    if isinstance(bound, bool) or not isinstance(bound, int | np.integer):
-        raise DtypeError(f"{name} is {bound!r}; expected an integer")
-    if bound < 0:
-        raise InputError(f"{name} is {bound}; expected 0 or more")
+def __dir__() -> list[str]:
+    return __all__

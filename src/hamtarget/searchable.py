@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hamtarget._checks import as_array, check_integer
 from hamtarget.answer import Answer, Hits
 from hamtarget.codes import check_radius
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.items import MAX_CODES, Match
-from hamtarget.query import Asked, Query, Work, check_count, check_work
+from hamtarget.query import Asked, Query, Work, check_work
+
+__all__ = ["Searchable"]
 
 
 class Searchable(ABC):
-    """What can be searched: an index takes codes, a store takes inputs or codes, and both answer the same questions.
+    """The verbs of an index, which takes codes, and of a store, which takes inputs or codes.
 
     A subclass says how to `answer` a batch. It may say how to answer one query faster (`answer_one`, `answer_code`).
 
@@ -193,7 +196,7 @@ class Searchable(ABC):
             found = self.answer_code(query, code, None, k, True)
             if found is not None:
                 return found
-        wanted = Query(None, check_count(k, name="k"), recall, budget, None, filter, rerank)
+        wanted = Query(None, check_integer(k, name="k"), recall, budget, None, filter, rerank)
         return self.answer_one(self._one_asked(query, code, wanted, "nearest_batch"), wanted, check_work(work))
 
     def nearest_batch(
@@ -212,7 +215,7 @@ class Searchable(ABC):
 
         Vectors that are encoded already may come as `Asked(logits=..., embeddings=...)`, as the store keeps them.
         """
-        wanted = Query(None, check_count(k, name="k"), recall, budget, None, filter, rerank)
+        wanted = Query(None, check_integer(k, name="k"), recall, budget, None, filter, rerank)
         return self.answer(self._many_asked(queries, codes, wanted, "nearest"), wanted, check_work(work))
 
     def match(
@@ -377,18 +380,11 @@ def _divided(asked: Asked, offsets: ArrayLike) -> Asked:
     return Asked(asked.codes, offsets, asked.logits, asked.embeddings)
 
 
-def _array(values: ArrayLike, name: str) -> Any:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise ShapeError(f"{name} have rows of several lengths; expected one length") from error
-
-
 def _one_row(values: ArrayLike | None, name: str, expected: str, instead: str) -> Any:
     """Return one row as a batch of one."""
     if values is None:
         return None
-    array = _array(values, name)
+    array = as_array(values, name=name)
     if array.ndim != 1:
         raise ShapeError(f"{name} has shape {array.shape}; expected {expected}: for several, call {instead}")
     return array[None]
@@ -397,7 +393,11 @@ def _one_row(values: ArrayLike | None, name: str, expected: str, instead: str) -
 def _rows(values: ArrayLike | None, name: str, expected: str, instead: str) -> Any:
     if values is None:
         return None
-    array = _array(values, name)
+    array = as_array(values, name=name)
     if array.ndim != 2:
         raise ShapeError(f"{name} have shape {array.shape}; expected {expected}, call {instead}")
     return array
+
+
+def __dir__() -> list[str]:
+    return __all__

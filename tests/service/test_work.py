@@ -127,7 +127,7 @@ def test_searches_of_several_kinds_in_one_batch(work, store):
     ]
     first, wide, refused, second, one, true, nearest = work.search(jobs)
     # Those that ask for the same are one search; 1 and true are not the same.
-    assert batches == [5, 1, 2, 2]
+    assert batches == [5, 1, 2, 2, 1]
     assert one.hits.ids.tolist() == [1]
     assert true.hits.ids.tolist() == []
     assert first.hits.ids.tolist() == [0, 1]

@@ -147,7 +147,7 @@ class Searcher {
     }
 
     bool is_scan_cheaper(const Part& part, std::size_t n_candidates) const {
-        const double entry = SearchCosts::kEntry + SearchCosts::kEntryByte * static_cast<double>(layout_.n_bytes);
+        const double entry = kSearchCosts.entry + kSearchCosts.entry_byte * static_cast<double>(layout_.n_bytes);
         return static_cast<double>(n_candidates) * entry > scan_cost(part.n_codes(), layout_.n_bytes);
     }
 

@@ -20,7 +20,6 @@ from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import CorruptFileError, InputError, ShapeError
-from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.encoders.protocol import Encoder
@@ -105,6 +104,7 @@ def add(
     named, and ends the command.
     """
     from hamtarget.encoders.texts.simhash import SimHash64
+    from hamtarget.query import Work
 
     with ExitStack() as stack:
         opened = open_existing(store)

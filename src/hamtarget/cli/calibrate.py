@@ -283,7 +283,7 @@ def _counted(advice: RadiusAdvice, codes: Codes, threads: int) -> tuple[RadiusAd
 
     from hamtarget.query import Bounds, Work
     from hamtarget.search import MultiIndex, pairs_within
-    from hamtarget.search.table_costs import choose_substrings
+    from hamtarget.search.tables import choose_substrings
 
     if advice.compared == advice.n_codes:
         return advice, len(advice.table)

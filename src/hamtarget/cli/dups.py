@@ -17,7 +17,6 @@ from hamtarget.cli.terminal.bars import named_progress_on_stderr, progress_on_st
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import InputError
-from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.copies.results import FoundCopies
@@ -144,6 +143,7 @@ def _of_texts(
     from hamtarget.copies.results import counted
     from hamtarget.copies.text_finding import DEFAULT_TEXT_ENCODER, find_text_copies
     from hamtarget.copies.text_reports import write_text_report
+    from hamtarget.query import Work
 
     if out is not None:
         check_report_name(out)
@@ -187,6 +187,7 @@ def _of_texts(
 
 def _of_store(place: str, radius: int | None, *, groups: bool, threads: int, as_json: bool) -> None:
     from hamtarget.copies.results import counted
+    from hamtarget.query import Work
 
     found = 0
     if groups:
@@ -219,6 +220,7 @@ def _of_pictures(
     from hamtarget.copies import find_copies
     from hamtarget.copies.finding import DEFAULT_ENCODER
     from hamtarget.copies.report_files import check_report_name, write_report
+    from hamtarget.query import Work
 
     if out is not None:
         check_report_name(out)

@@ -15,7 +15,6 @@ from hamtarget.cli.terminal.arguments import AsJson, StorePlace, Threads
 from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import InputError, LockedError, PrivilegeError, ReadOnlyError
-from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.store.groups.results import Group, Groups
@@ -78,6 +77,8 @@ def listed_groups(
     threads: int = 1,
 ) -> Iterator[Group]:
     """Yield the groups of a store, largest first; they are kept where the store can be written."""
+    from hamtarget.query import Work
+
     left = limit
     after: int | None = None
     with ExitStack() as opened:

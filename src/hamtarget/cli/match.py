@@ -12,7 +12,6 @@ from hamtarget.cli.inputs.stores import open_store
 from hamtarget.cli.terminal.arguments import AsJson, Key, StorePlace, Threads
 from hamtarget.cli.terminal.output import Column, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
-from hamtarget.query import Work
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.records import Record
@@ -62,6 +61,8 @@ def match(
 
     With --json, one line: {"codes": ..., "matches": [{"id": ..., "distance": ..., "n_query_matched": ..., ...}, ...]}.
     """
+    from hamtarget.query import Work
+
     if not queries and id is None:
         raise InputError("nothing to match; pass a QUERY, --id, or - for lines on the standard input")
     with open_store(store) as opened:

@@ -35,14 +35,13 @@ def plan(
     `hamtarget calibrate` tells how many, and which radius suits them; `hamtarget evaluate` measures what they find.
     """
     from hamtarget.search import planning
-    from hamtarget.search.table_costs import choose_substrings
+    from hamtarget.search.tables import choose_substrings
 
     plans = [planning.plan(rows, n_bits, radius) for n_bits in bits or _BITS if radius is None or radius < n_bits]
     tables = [choose_substrings(each.n_rows, each.n_bits, each.radius) for each in plans]
-    memory = [planning.expected_memory(each.n_rows, each.n_bits, each.radius) for each in plans]
-    found = list(zip(plans, tables, memory, strict=True))
+    found = list(zip(plans, tables, strict=True))
     if as_json:
-        write_json([{**asdict(each), "memory_bytes": size, "index": asdict(chosen)} for each, chosen, size in found])
+        write_json([{**asdict(each), "index": asdict(chosen)} for each, chosen in found])
         return
     write_table(
         _COLUMNS,
@@ -56,9 +55,9 @@ def plan(
                 f"{_figure(100 * chosen.candidates / rows)}%",
                 _figure(each.expected_hits),
                 _figure(each.expected_false_pairs),
-                in_bytes(size),
+                in_bytes(chosen.memory),
             )
-            for each, chosen, size in found
+            for each, chosen in found
         ],
         title=f"{rows:,} rows",
     )

@@ -18,11 +18,11 @@ from hamtarget.cli.terminal.bars import progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import Column, note, printable, write_json, write_table
 from hamtarget.errors import ImageError, InputError
-from hamtarget.query import Asked, Bounds, Query, Work
 
 if TYPE_CHECKING:
     from hamtarget.cli.inputs.record_codes import EncodedRecords
     from hamtarget.filters import Filter
+    from hamtarget.query import Asked, Query
     from hamtarget.search import Answer, Hit
     from hamtarget.store import Store
 
@@ -206,6 +206,8 @@ def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
 
 def _prepare(store: Store) -> None:
     """Call `tune` for a store in a database; in a folder, all vectors are compared instead, which is sooner done."""
+    from hamtarget.query import Work
+
     if isinstance(store.path, Path):
         note("hamtarget: the store is not tuned: all vectors are compared; `hamtarget add` tunes it, or Store.tune()")
         return
@@ -231,6 +233,8 @@ def _found(
 
 
 def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> Answer:
+    from hamtarget.query import Asked, Bounds, Work
+
     work = Work(threads=wanted.threads)
     if wanted.budget is not None:
         return store.answer(*_probe(store, encoded, wanted, wanted.budget), work)
@@ -250,6 +254,7 @@ def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> Answer:
 
 def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) -> tuple[Asked, Query]:
     """Return what is asked, and what is wanted, where a budget of rows is read."""
+    from hamtarget.query import Asked, Query
     from hamtarget.store.defaults.probe_defaults import default_radius
 
     limit, rerank = wanted.limit, wanted.rerank

@@ -1,6 +1,6 @@
 """Search: codes by Hamming distance, exact or by a budget, and vectors by their nearest neighbours.
 
-Nothing is imported until it is asked for. Indexes need the native core; `hamtarget.search.planning` does not.
+Nothing is imported until it is asked for. Indexes need the native core; a `FlatIndex` on a device does not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hamtarget._exports import lazy_exports
 
 if TYPE_CHECKING:
-    from hamtarget.answer import Answer, Hit, Hits
+    from hamtarget.answer import Answer, Hit
     from hamtarget.search.embeddings import Embeddings, unit_int8
     from hamtarget.search.flat import FlatIndex
     from hamtarget.search.multi import MultiIndex
@@ -22,7 +22,6 @@ __all__ = [
     "Embeddings",
     "FlatIndex",
     "Hit",
-    "Hits",
     "MultiIndex",
     "NeighborIndex",
     "pairs_within",
@@ -34,7 +33,6 @@ _HOMES = {
     "Embeddings": "hamtarget.search.embeddings",
     "FlatIndex": "hamtarget.search.flat",
     "Hit": "hamtarget.answer",
-    "Hits": "hamtarget.answer",
     "MultiIndex": "hamtarget.search.multi",
     "NeighborIndex": "hamtarget.search.neighbor_index",
     "pairs_within": "hamtarget.search.pairs",

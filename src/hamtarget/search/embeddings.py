@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array, check_integer, contiguous, shown
 from hamtarget._metric import MetricName
 from hamtarget.codes import check_finite, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
@@ -46,13 +47,10 @@ class Embeddings:
     metric: MetricName = "l2"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n_dims, int) or isinstance(self.n_dims, bool):
-            raise DtypeError(f"n_dims is {self.n_dims!r}; expected an integer")
-        if not 1 <= self.n_dims <= MAX_DIMS:
-            raise InputError(f"n_dims is {self.n_dims}; expected 1 to {MAX_DIMS:,}")
+        object.__setattr__(self, "n_dims", check_integer(self.n_dims, name="n_dims", most=MAX_DIMS))
         for name, value, known in (("dtype", self.dtype, ElementName), ("metric", self.metric, MetricName)):
-            if value not in get_args(known):
-                raise InputError(f"{name} is {value!r}; expected one of {', '.join(get_args(known))}")
+            if not isinstance(value, str) or value not in get_args(known):
+                raise InputError(f"{name} is {shown(value)}; expected one of {', '.join(get_args(known))}")
 
     def of_logits(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """Return the embeddings of this kind that an encoder's logits, (rows, n_dims), are: scaled to unit length."""
@@ -73,7 +71,7 @@ class Embeddings:
             ShapeError: there are not `n_rows` rows of `n_dims` numbers.
             NotFiniteError: some number is NaN or infinite, perhaps only once it is converted.
         """
-        array = np.asarray(rows)
+        array = as_array(rows, name=name)
         if array.ndim == 1:
             array = array[None, :]
         if array.ndim != 2:
@@ -84,8 +82,7 @@ class Embeddings:
             raise DtypeError(f"{name} have dtype {array.dtype}; expected int8: scale and round them first")
         if self.dtype != "int8" and array.dtype.kind != "f":
             raise DtypeError(f"{name} have dtype {array.dtype}; expected {self.dtype} or another float")
-        with np.errstate(over="ignore"):
-            array = np.ascontiguousarray(array, dtype=self.dtype)
+        array = contiguous(array, self.dtype)
         check_finite(array, name=name)
         return array
 
@@ -93,6 +90,16 @@ class Embeddings:
         """Return embeddings of queries in the same way; they stay float32 where rows are float16."""
         wide = "float32" if self.dtype == "float16" else self.dtype
         return Embeddings(self.n_dims, wide, self.metric).check(queries, n_rows=n_rows, name="query embeddings")
+
+
+def check_kind(embeddings: object) -> None:
+    """Check that the kind of embeddings that an index is asked to keep is one.
+
+    Raises:
+        DtypeError: it is neither None nor `Embeddings`.
+    """
+    if embeddings is not None and not isinstance(embeddings, Embeddings):
+        raise DtypeError(f"embeddings are {shown(embeddings)}; expected Embeddings(n_dims, dtype, metric) or None")
 
 
 def unit_int8(rows: ArrayLike) -> NDArray[np.int8]:
@@ -111,10 +118,11 @@ def unit_int8(rows: ArrayLike) -> NDArray[np.int8]:
         rows: real numbers, (rows, dims), such as `encoder.logits(inputs)`.
 
     Raises:
+        DtypeError: the elements are not numbers.
         ShapeError: there are not two dimensions.
         NotFiniteError: a number is NaN or infinite.
     """
-    array = check_vectors(np.asarray(rows), name="rows")
+    array = check_vectors(rows, name="rows")
     # Division first: the product of a large number and 127 could overflow.
     largest = np.maximum(np.abs(array).max(axis=1, keepdims=True, initial=0), np.float32(1e-30))
     result: NDArray[np.int8] = np.rint(array / largest * np.float32(127)).astype(np.int8)

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from hamtarget.answer import Answer, Hits
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError
-from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.embeddings import Embeddings, check_kind
 from hamtarget.search.index import CodeIndex
 from hamtarget.search.requests import Request
 
 if TYPE_CHECKING:
-    from hamtarget.search.core import _native
+    from hamtarget._core import _native
     from hamtarget.search.device.index import DeviceScanner
 
 # Rows that go from a file to a device at a time.
@@ -52,9 +52,10 @@ class FlatIndex(CodeIndex):
 
         Raises:
             InputError: `n_bits` is out of range, there is no such device, or embeddings are asked for on a device.
-            DtypeError: `n_bits` is not an integer, or `device` not a string.
+            DtypeError: `n_bits` is not an integer, `embeddings` not `Embeddings`, or `device` not a string.
             MissingExtraError: torch, which a device needs, is not installed.
         """
+        check_kind(embeddings)
         if device is None:
             super().__init__(check_n_bits(n_bits), substrings=0, radius=None, embeddings=embeddings)
             return

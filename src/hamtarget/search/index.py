@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import check_ids
+from hamtarget._core import _native
 from hamtarget.answer import Answer, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
 from hamtarget.query import Asked, Query, Work, check_work
-from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.matching import match_items
-from hamtarget.search.requests import CodeKind, Request, check_ids
+from hamtarget.search.requests import CodeKind, Request
 from hamtarget.search.row_names import RowNames
 from hamtarget.searchable import Searchable
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from hamtarget._checks import check_integer
 from hamtarget.codes import check_n_bits, check_radius
-from hamtarget.errors import DtypeError, InputError
-from hamtarget.search.embeddings import Embeddings
+from hamtarget.search.embeddings import Embeddings, check_kind
 from hamtarget.search.index import CodeIndex
-from hamtarget.search.table_costs import choose_substrings, scan_cost, substring_choice, substring_choices
-from hamtarget.search.table_explanation import TableExplanation
+from hamtarget.search.tables import TableExplanation
 
 
 class MultiIndex(CodeIndex):
@@ -44,22 +41,21 @@ class MultiIndex(CodeIndex):
             n_bits: bits of a code, a multiple of 8 from 8 to 4,096.
             radius: that of searches that do not name one.
             substrings: number of tables, 1 to radius + 1; by default the index chooses it, for each piece by its rows
-                (`table_costs.choose_substrings`).
+                (`hamtarget.search.tables.choose_substrings`).
             embeddings: kind of the embeddings that are kept with the codes; none by default.
 
         Raises:
             InputError: a number is out of range.
-            DtypeError: a number is not an integer.
+            DtypeError: a number is not an integer, or `embeddings` are not `Embeddings`.
         """
         n_bits = check_n_bits(n_bits)
         radius = check_radius(radius, n_bits)
-        super().__init__(
-            n_bits,
-            substrings=radius + 1 if substrings is None else _check_substrings(substrings, radius),
-            radius=radius,
-            embeddings=embeddings,
-            is_planned=substrings is None,
-        )
+        check_kind(embeddings)
+        is_planned = substrings is None
+        if substrings is None:
+            substrings = radius + 1
+        substrings = check_integer(substrings, name="substrings", most=radius + 1, note="radius + 1 at most")
+        super().__init__(n_bits, substrings=substrings, radius=radius, embeddings=embeddings, is_planned=is_planned)
 
     @property
     def substrings(self) -> int:
@@ -87,43 +83,4 @@ class MultiIndex(CodeIndex):
             >>> print(index.explain().why)
             With 3 substrings a query looks up 3 buckets and reads about 7.3 of 5,000 rows.
         """
-        parts = self.core.parts
-        pieces = tuple((rows, tables) for rows, tables, *_ in parts)
-        n_rows = max(1, pieces[0][0] if pieces else 0)
-        # Equal codes are read once, so they cost a search nothing.
-        n_codes = max(1, parts[0][-1] if parts else 0)
-        radius = self.core.radius
-        tables = substring_choice(n_codes, self.n_bits, radius, self.substrings, excerpts=self.is_planned)
-        others = [
-            each for each in substring_choices(n_codes, self.n_bits, radius) if each.substrings != self.substrings
-        ]
-        chosen = choose_substrings(n_codes, self.n_bits, radius)
-        if not any(count for _, count in pieces):
-            why = "There are so few rows that every row is read; tables come with more."
-        elif chosen.substrings == self.substrings:
-            why = chosen.reason
-        elif self.is_planned:
-            why = f"{self.substrings} substrings were chosen for other rows; {chosen.substrings} would suit these."
-        else:
-            why = f"{self.substrings} substrings were asked for; the index would choose {chosen.substrings}."
-        return TableExplanation(
-            n_rows,
-            n_codes,
-            self.n_bits,
-            radius,
-            self.is_planned,
-            tables,
-            tuple(sorted(others, key=lambda choice: choice.cost)),
-            scan_cost(n_codes, self.n_bits),
-            pieces,
-            self.memory,
-            why,
-        )
-
-
-def _check_substrings(substrings: int, radius: int) -> int:
-    if not isinstance(substrings, int | np.integer) or isinstance(substrings, bool):
-        raise DtypeError(f"substrings is {substrings!r}; expected an integer")
-    if not 1 <= substrings <= radius + 1:
-        raise InputError(f"substrings is {substrings}; expected 1 to radius + 1 ({radius + 1})")
-    return int(substrings)
+        return TableExplanation.of(self.core, self.substrings)

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import check_ids
+from hamtarget._checks import check_integer as check_count
 from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
 from hamtarget.progress import Progress
-from hamtarget.query import check_count
 from hamtarget.search.distinct import distinct
 from hamtarget.search.neighbors.building import Builder, Built
 from hamtarget.search.neighbors.curve import Curve, Setting
@@ -21,7 +22,6 @@ from hamtarget.search.neighbors.explanation import Explanation
 from hamtarget.search.neighbors.file import read_arrays, write_arrays
 from hamtarget.search.neighbors.saving import Saved, saved_from, saved_to
 from hamtarget.search.neighbors.space import VectorSpace, blocks_of, check_array, check_metric
-from hamtarget.search.requests import check_ids
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array
 from hamtarget.answer import Answer
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius
 from hamtarget.errors import InputError, LimitError, ShapeError
@@ -52,8 +53,8 @@ def pairs_within(
             Rows and hits are those of a search for each code, which finds itself and both ends of a pair.
 
     Raises:
-        InputError: the radius is missing or out of range.
-        DtypeError: the codes are not uint8, or the radius not an integer.
+        InputError: the radius is missing, or a number is out of range.
+        DtypeError: the codes are not uint8, or a number is not an integer.
         ShapeError: the codes are not (rows, bytes).
         LimitError: the work reached one of its bounds.
     """
@@ -64,7 +65,7 @@ def pairs_within(
         if within is None:
             raise InputError("radius is missing; a FlatIndex has none of its own: pass one")
         return _of_index(codes, within, work)
-    array = np.asarray(codes)
+    array = as_array(codes, name="codes")
     if array.ndim != 2:
         raise ShapeError(f"codes have {array.ndim} dimensions; expected 2: (rows, bytes)")
     n_bits = check_n_bits(8 * array.shape[1])

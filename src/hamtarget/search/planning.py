@@ -3,7 +3,7 @@
 A code is split into substrings, in the paper `radius + 1` of them. Each substring has a table from its value to a
 bucket of rows. A row within `radius` equals the query in at least one substring (pigeonhole), so reading the query's
 bucket of every table misses nothing. With well-distributed codes of n bits a query reads (r+1) N / 2^(n/(r+1)) rows.
-`hamtarget.search.table_costs` says when fewer substrings are faster.
+An index may choose fewer substrings: see `hamtarget.search.tables`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from math import ceil, comb, floor, log2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import check_integer
 from hamtarget.codes import Codes, check_codes, check_n_bits, check_radius, distances, substring_bounds
-from hamtarget.errors import DtypeError
-from hamtarget.search.table_costs import check_n_rows, choose_substrings, directory_bits, in_words
+from hamtarget.search.tables import in_words
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def recommended_radius(n_rows: int, n_bits: int) -> int:
         InputError: `n_rows` is below 1, or `n_bits` is not a code length.
         DtypeError: one of them is not an integer.
     """
-    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
+    n_rows, n_bits = check_integer(n_rows, name="n_rows"), check_n_bits(n_bits)
     wanted = log2(n_rows)
     # The length n / m falls as m grows: the nearest is on one of the two sides of n / log2 N. A substring has at
     # least one bit, so at most n_bits of them, reached when there are one or two rows.
@@ -72,51 +72,17 @@ def recommended_radius(n_rows: int, n_bits: int) -> int:
     return min(around, key=lambda substrings: (abs(n_bits / substrings - wanted), substrings)) - 1
 
 
-def expected_candidates(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> float:
-    """Return how many rows a query reads if codes are well distributed (uniform); each bucket counts its own.
+def expected_candidates(n_rows: int, n_bits: int, radius: int) -> float:
+    """Return how many rows a query reads in `radius + 1` tables if codes are well distributed (uniform).
 
-    Args:
-        n_rows: rows in the tables.
-        n_bits: bits of a code.
-        radius: the search radius.
-        substrings: number of tables; `radius + 1` if not given. With fewer, a row within `radius` may differ in
-            every substring, but in one of them by at most `radius // substrings` bits: all buckets so near are read.
-
-    Raises:
-        InputError: `n_rows` is below 1, `n_bits` is not a code length, `radius` is not from 0 to `n_bits - 1`, or
-            `substrings` is not from 1 to `n_bits`.
-        DtypeError: one of them is not an integer.
-    """
-    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
-    radius = check_radius(radius, n_bits)
-    if substrings is None:
-        substrings = radius + 1
-    if not isinstance(substrings, int | np.integer) or isinstance(substrings, bool):
-        raise DtypeError(f"substrings is {substrings!r}; expected an integer")
-    lengths = _lengths(n_bits, int(substrings))
-    return sum(_uniform_rows(n_rows, length, radius // int(substrings)) for length in lengths)
-
-
-def expected_memory(n_rows: int, n_bits: int, radius: int, *, substrings: int | None = None) -> int:
-    """Return the most bytes that a compact `MultiIndex` of so many rows takes: codes, row numbers, tables and ids.
-
-    Each table holds the codes in its own order, so that reading a bucket is reading on. Where the index chooses the
-    number of substrings and codes are long, all tables but the first hold excerpts of them.
+    A row in several buckets counts in each.
 
     Raises:
         InputError: `n_rows` is below 1, `n_bits` is not a code length, or `radius` is not from 0 to `n_bits - 1`.
         DtypeError: one of them is not an integer.
     """
-    n_rows, n_bits = check_n_rows(n_rows), check_n_bits(n_bits)
-    radius = check_radius(radius, n_bits)
-    if substrings is None:
-        choice = choose_substrings(n_rows, n_bits, radius)
-        substrings, row_bytes = choice.substrings, choice.bytes_per_row
-    else:
-        row_bytes = substrings * (n_bits // 8 + 4)
-    lengths = _lengths(n_bits, substrings)
-    directories = sum(1 << directory_bits(n_rows, length) for length in lengths)
-    return n_rows * (8 + row_bytes) + 4 * (directories + len(lengths))
+    n_rows, n_bits = check_integer(n_rows, name="n_rows"), check_n_bits(n_bits)
+    return sum(_uniform_rows(n_rows, length, 0) for length in _lengths(n_bits, check_radius(radius, n_bits) + 1))
 
 
 def measured_candidates(

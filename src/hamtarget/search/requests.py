@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array, check_ids, check_integer
+from hamtarget._core import _native
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.query import Asked, Query, Work, check_count
-from hamtarget.search.core import _native
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search.distinct import distinct
 from hamtarget.search.embeddings import Embeddings
 
@@ -113,12 +114,12 @@ class CodeKind:
         """
         budget, logits = 0, None
         if query.budget is not None:
-            budget = min(check_count(query.budget, name="budget"), _HUGE)
+            budget = min(check_integer(query.budget, name="budget"), _HUGE)
             if asked.logits is None:
                 raise InputError(
                     "budget is given with codes alone; logits say which rows are likely: pass Asked(logits=...)"
                 )
-            logits = np.ascontiguousarray(check_vectors(asked.logits, name="logits", n_columns=self.n_bits))
+            logits = check_vectors(asked.logits, name="logits", n_columns=self.n_bits)
         codes = self._codes(asked, logits)
         if query.recall is not None:
             raise InputError("recall is given with codes; it is for vectors, in a store that keeps them")
@@ -131,14 +132,14 @@ class CodeKind:
         return Request(
             codes,
             self.n_bits if query.radius is None else check_radius(query.radius, self.n_bits),
-            None if query.limit is None else min(check_count(query.limit, name="limit"), _HUGE),
+            None if query.limit is None else min(check_integer(query.limit, name="limit"), _HUGE),
             ids,
             mask,
             rerank,
             embedding,
             logits,
             budget,
-            None if query.comparisons is None else min(check_count(query.comparisons, name="comparisons"), _HUGE),
+            None if query.comparisons is None else min(check_integer(query.comparisons, name="comparisons"), _HUGE),
             work.limits,
             min(work.n_threads(1), _MAX_THREADS),
             work.costs,
@@ -177,7 +178,7 @@ class CodeKind:
             if asked.embeddings is not None:
                 raise InputError("embeddings are given without rerank; pass rerank=l for the closest l hits")
             return 0, None
-        rerank = min(check_count(query.rerank, name="rerank"), _HUGE)
+        rerank = min(check_integer(query.rerank, name="rerank"), _HUGE)
         if self.embeddings is None:
             if query.budget is None:
                 raise InputError(
@@ -191,26 +192,6 @@ class CodeKind:
         return rerank, self.embeddings.check_queries(asked.embeddings, n_rows=n_queries).view(np.uint8)
 
 
-def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
-    """Return `ids` as a contiguous array of int64.
-
-    Raises:
-        DtypeError: they are not integers that int64 holds.
-        ShapeError: they are not (rows,).
-    """
-    try:
-        array = np.asarray(ids)
-    except ValueError as error:
-        raise ShapeError(f"{name} have rows of several lengths; expected (rows,)") from error
-    # An empty list has no integers to tell its type by; numpy calls it float64.
-    if array.size and (array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64)):
-        hint = "" if array.dtype.kind not in "US" else ": number the rows, or use a Store, whose ids may be texts"
-        raise DtypeError(f"{name} have dtype {array.dtype}; expected int64{hint}")
-    if array.ndim != 1:
-        raise ShapeError(f"{name} have {array.ndim} dimensions; expected 1: (rows,)")
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
 def _check_filter(filter: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
     """Return the ids, ascending, or the mask that a filter of an index is."""
     if filter is None:
@@ -220,7 +201,7 @@ def _check_filter(filter: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.boo
             f"filter is {filter!r}; expected ids (a set, list or array), or a boolean array with an element for each "
             "id from 0 on: payloads and their fields are in a Store"
         )
-    array = filter if isinstance(filter, np.ndarray) else np.asarray(list(filter))
+    array = as_array(filter if isinstance(filter, np.ndarray) else list(filter), name="filter")
     if array.dtype == np.bool_:
         if array.ndim != 1:
             raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")
@@ -236,7 +217,7 @@ def _check_offsets(offsets: ArrayLike, n_codes: int) -> NDArray[np.int64]:
 
 
 def _check_at_least(at_least: int, offsets: NDArray[np.int64]) -> int:
-    checked = check_count(at_least, name="at_least")
+    checked = check_integer(at_least, name="at_least")
     fewest = int(np.diff(offsets).min(initial=checked))
     if checked > fewest:
         raise InputError(

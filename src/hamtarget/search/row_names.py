@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.search.core import _native
+from hamtarget._checks import contiguous
+from hamtarget._core import _native
 
 Rows = NDArray[np.int64]
 
@@ -32,11 +33,11 @@ class RowNames:
 
     def know(self, rows: Rows) -> bool:
         """Return True if the ids of all of the rows are known."""
-        return bool(self.core.are_known(rows).all())
+        return bool(self.core.are_known(contiguous(rows, np.int64)).all())
 
     def are_known(self, rows: Rows) -> NDArray[np.bool_]:
         """Return, for each row, if its id is known."""
-        return self.core.are_known(rows).view(np.bool_)
+        return self.core.are_known(contiguous(rows, np.int64)).view(np.bool_)
 
     def add(self, ids: dict[int, Any]) -> None:
         """Remember these ids, by row."""
@@ -47,5 +48,5 @@ class RowNames:
         if not len(rows) or rows.max() < self._first_named:
             return rows
         ids = np.empty(len(rows), dtype=object)
-        ids[:] = self.core.of(rows)
+        ids[:] = self.core.of(contiguous(rows, np.int64))
         return ids

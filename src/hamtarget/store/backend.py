@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 
+from hamtarget._core import _native
 from hamtarget.answer import Answer, Hits
 from hamtarget.codes import Codes
 from hamtarget.encoders.protocol import Encoder
@@ -16,7 +17,6 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.query import Work
-from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Request

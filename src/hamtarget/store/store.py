@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import check_integer
 from hamtarget._metric import MetricName
 from hamtarget.answer import Answer, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_radius
@@ -21,7 +22,7 @@ from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExt
 from hamtarget.filters import Filter, FilterLike
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
-from hamtarget.query import Asked, Query, Work, check_count, check_work
+from hamtarget.query import Asked, Query, Work, check_work
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.requests import CodeKind
 from hamtarget.searchable import Searchable
@@ -472,11 +473,11 @@ class Store(Searchable):
         Returns:
             (codes, n_bits / 8) of packed uint8, in no order.
         """
-        return self._engine.sample_codes(check_count(n, name="n"), seed)
+        return self._engine.sample_codes(check_integer(n, name="n"), seed)
 
     def sample_ids(self, n: int, *, seed: int = 0) -> list[Id]:
         """Return the ids of `n` items drawn at random without repeats, or of all where there are fewer."""
-        return self._engine.sample_ids(check_count(n, name="n"), seed)
+        return self._engine.sample_ids(check_integer(n, name="n"), seed)
 
     def near_duplicates(self, radius: int | None = None, *, work: Work | None = None) -> Iterator[Pair]:
         """Yield all pairs of items within `radius` bits of each other, each once, in the order of `a`.

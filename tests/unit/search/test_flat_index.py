@@ -225,10 +225,14 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
         lambda: search.FlatIndex(64),
         lambda: search.FlatIndex.open("rows.index"),
         lambda: search.FlatIndex(64, embeddings=search.Embeddings(3)),
+        lambda: search.pairs_within(np.zeros((2, 8), np.uint8), 2),
+        lambda: search.NeighborIndex(),
+        lambda: search.FlatIndex(16, device="cpu").search(np.ones(2, np.uint8), 3, limits="none"),
+        lambda: importlib.import_module("hamtarget.search.tables").choose_substrings(10**6, 64, 2),
     ):
         with pytest.raises(MissingExtraError, match="pip install"):
             use()
     index = search.FlatIndex(16, device="cpu")
     index.add([7], np.zeros((1, 2), np.uint8))
     assert [tuple(hit)[:2] for hit in index.search(np.ones(2, np.uint8), 3)] == [(7, 2)]
-    assert importlib.import_module("hamtarget.search.planning").recommended_radius(10**6, 64) == 2
+    assert importlib.import_module("hamtarget.search.planning").plan(10**6, 64).radius == 2

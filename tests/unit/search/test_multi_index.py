@@ -172,7 +172,7 @@ def test_what_an_index_cannot_be() -> None:
     with pytest.raises(InputError, match="radius is 16; expected 0 to 15"):
         MultiIndex(16, 16)
     for substrings in (0, 4):
-        with pytest.raises(InputError, match=f"substrings is {substrings}; expected 1 to radius . 1 .3."):
+        with pytest.raises(InputError, match=f"substrings is {substrings}; expected 1 to 3, radius . 1"):
             MultiIndex(16, 2, substrings=substrings)
     with pytest.raises(DtypeError, match="substrings is 1.5"):
         MultiIndex(16, 2, substrings=1.5)  # type: ignore[arg-type]

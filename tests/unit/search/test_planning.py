@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from hamtarget.codes import distances, pack, substring_bounds, unpack
 from hamtarget.errors import DtypeError, InputError, ShapeError
-from hamtarget.query import Work
 from hamtarget.search import planning
 
 # Every code of 8 bits once: codes that are exactly uniform.
@@ -45,28 +44,14 @@ def test_expected_numbers_are_those_of_all_codes(radius):
     assert plan.expected_candidates == planning.expected_candidates(256, 8, radius)
 
 
-@pytest.mark.parametrize("radius", range(8))
-@pytest.mark.parametrize("substrings", range(1, 9))
-def test_expected_candidates_with_any_number_of_substrings(radius, substrings):
-    # Of all 256 codes, those that differ from code 0 in a substring by at most radius // substrings bits.
-    bits = unpack(ALL_8_BIT_CODES, 8)
-    naive = sum(
-        int((bits[:, start:stop].sum(axis=1) <= radius // substrings).sum())
-        for start, stop in substring_bounds(8, substrings)
-    )
-    assert planning.expected_candidates(256, 8, radius, substrings=substrings) == naive
-
-
 def test_expected_candidates_is_the_papers_cost():
     assert planning.expected_candidates(1_000_000, 64, 3) == 4 * 1_000_000 / 2 ** (64 / 4)
     # 64 = 22 + 21 + 21
     assert planning.expected_candidates(1_000_000, 64, 2) == 1_000_000 * (2**-22 + 2 * 2**-21)
-    # Two tables of 32 bits, each with 1 + 32 buckets: radius 2 with fewer substrings than 3.
-    assert planning.expected_candidates(2**32, 64, 2, substrings=2) == 2 * 33
 
 
 def test_expected_candidates_of_the_longest_codes():
-    assert planning.expected_candidates(10, 1024, 1023, substrings=1) == pytest.approx(10)
+    assert planning.plan(10, 1024, 1023).expected_hits == pytest.approx(10)
     assert planning.expected_candidates(2**30, 1024, 0) == 2.0**-994
 
 
@@ -192,7 +177,7 @@ every_plan = pytest.mark.parametrize(
 
 @every_plan
 def test_rows_and_bits_that_are_refused(function):
-    with pytest.raises(InputError, match="n_rows is 0; expected 1 or more"):
+    with pytest.raises(InputError, match="n_rows is 0; expected at least 1"):
         function(0, 64)
     with pytest.raises(DtypeError, match="n_rows is 1000000.0; expected an integer"):
         function(1e6, 64)
@@ -214,15 +199,6 @@ def test_radius_out_of_range(radius):
             call()
 
 
-def test_substrings_that_are_refused():
-    for substrings in (0, 65):
-        with pytest.raises(InputError, match=f"substrings is {substrings}; expected 1 to n_bits"):
-            planning.expected_candidates(100, 64, 2, substrings=substrings)
-    for substrings in (2.0, True):
-        with pytest.raises(DtypeError, match=f"substrings is {substrings}; expected an integer"):
-            planning.expected_candidates(100, 64, 2, substrings=substrings)
-
-
 def test_measured_candidates_of_what_is_no_codes():
     codes = np.zeros((1, 8), dtype=np.uint8)
     with pytest.raises(ShapeError, match="query_codes have 4 bytes a row; 64 bits take 8"):
@@ -231,42 +207,3 @@ def test_measured_candidates_of_what_is_no_codes():
         planning.measured_candidates(codes, codes.astype(float), n_bits=64, radius=2)
     with pytest.raises(InputError, match="n_bits is 4"):
         planning.measured_candidates(codes, codes, n_bits=4, radius=2)
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "n_bits", "radius", "substrings"), [(10**6, 64, 2, 3), (10**6, 64, 0, 1), (10**6, 128, 3, 4)]
-)
-def test_the_papers_setting_is_chosen_where_substrings_are_long_enough(n_rows, n_bits, radius, substrings):
-    choice = planning.choose_substrings(n_rows, n_bits, radius)
-    assert choice.substrings == choice.buckets == substrings
-    assert f"looks up {substrings} bucket" in choice.reason
-
-
-def test_fewer_substrings_are_chosen_where_they_would_be_too_short():
-    choice = planning.choose_substrings(10**8, 64, 11)
-    assert choice.substrings < 12
-    assert "with 12" in choice.reason
-    assert "linear scan" not in choice.reason
-
-
-def test_choice_says_that_a_scan_is_as_cheap():
-    assert "linear scan" in planning.choose_substrings(1000, 16, 5).reason
-
-
-def test_choice_counts_the_buckets_that_an_index_looks_up():
-    from hamtarget.search import MultiIndex
-
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 256, (300_000, 8), dtype=np.uint8)
-    choice = planning.choose_substrings(len(codes), 64, 5)
-    index = MultiIndex(64, 5, substrings=choice.substrings)
-    index.add(np.arange(len(codes)), codes)
-    costs = index.search_batch(codes[:200], work=Work(costs=True)).costs
-    assert (costs.buckets == choice.buckets).all()
-    assert costs.candidates.mean() == pytest.approx(choice.candidates, rel=0.2)
-
-
-@pytest.mark.parametrize(("n_rows", "n_bits", "radius"), [(0, 64, 2), (10, 63, 2), (10, 64, 64), (10, 64, -1)])
-def test_choice_refuses_what_cannot_be(n_rows, n_bits, radius):
-    with pytest.raises(InputError, match="expected"):
-        planning.choose_substrings(n_rows, n_bits, radius)

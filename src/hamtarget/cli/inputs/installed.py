@@ -53,11 +53,12 @@ def _version(package: str) -> str | None:
 
 def _kernels() -> list[str] | str:
     """Return the kernels that this CPU can run, the one in use first."""
+    from hamtarget._core import _native
+
     try:
-        from hamtarget import _native
-    except ImportError as error:
-        return f"the native core cannot be imported ({error}): run pip install . in the source folder"
-    return [str(name) for name in _native.kernels()]
+        return _native.kernels()
+    except MissingExtraError as error:
+        return str(error)
 
 
 def _formats() -> dict[str, Any]:

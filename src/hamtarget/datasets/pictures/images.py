@@ -301,13 +301,8 @@ def _in_mode_of_packages(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _reduced_for_pdq(image: Image.Image, form: PictureForm) -> NDArray[np.float32]:
-    try:
-        from hamtarget import _native
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the native core hamtarget._native cannot be imported ({error}); PDQ is built on it: run `pip install .` "
-            "in the source folder (it needs a C++20 compiler)"
-        ) from error
+    from hamtarget._core import _native
+
     return _native.pdq_reduction(np.ascontiguousarray(np.asarray(image))).reshape(form.shape)
 
 

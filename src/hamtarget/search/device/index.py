@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hamtarget.answer import Answer, Costs
+from hamtarget.codes import check_n_bits
 from hamtarget.errors import DtypeError, InputError, MissingExtraError
-from hamtarget.search.device.keys import MAX_BITS
 
 try:
     import torch
@@ -41,12 +41,8 @@ class DeviceScanner:
             InputError: there is no such device, or `n_bits` is not a multiple of 8 from 8 to 4,096.
             DtypeError: `n_bits` is not an integer, or `device` not a string.
         """
-        if not isinstance(n_bits, int | np.integer) or isinstance(n_bits, bool):
-            raise DtypeError(f"n_bits is {n_bits!r}; expected an integer")
-        if not 8 <= n_bits <= MAX_BITS or n_bits % 8:
-            raise InputError(f"n_bits is {n_bits}; expected a multiple of 8 from 8 to {MAX_BITS:,}")
         place = _checked(device)
-        self.rows = DeviceRows(int(n_bits) // 8, place)
+        self.rows = DeviceRows(check_n_bits(n_bits) // 8, place)
         self._scan = scan_for(place)
 
     @property

@@ -137,7 +137,7 @@ class DeviceRows:
         """Return the codes of these ids as bytes one after another, and no embeddings."""
         now = self._snapshot
         words = now.words[self._to_device(self._places(now, ids))].cpu().numpy()
-        codes = words.view(np.uint8).reshape(len(ids), -1)[:, : self.n_bytes]
+        codes = words.view(np.uint8)[:, : self.n_bytes]
         return np.ascontiguousarray(codes).reshape(-1), np.empty(0, np.uint8)
 
     def compact(self) -> None:
@@ -157,7 +157,8 @@ class DeviceRows:
             padded = np.zeros((len(codes), _WORD_BYTES * self.n_words), np.uint8)
             padded[:, : self.n_bytes] = codes
             codes = padded
-        return np.ascontiguousarray(codes).view(np.int32)
+        # A single row counts as contiguous whatever its stride, which torch does not take.
+        return np.ascontiguousarray(codes).reshape(-1).view(np.int32).reshape(-1, self.n_words)
 
     def _append(self, now: Snapshot, ids: NDArray[np.int64], codes: Codes) -> None:
         first, stop = len(now.ids), len(now.ids) + len(ids)

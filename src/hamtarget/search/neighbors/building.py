@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.search.core import _native
+from hamtarget._core import _native
 from hamtarget.search.neighbors.cells import ROWS_PER_CELL, nearest_centre, train_centres
 from hamtarget.search.neighbors.curve import Costs, Curve
 from hamtarget.search.neighbors.exact import approximate_nearest

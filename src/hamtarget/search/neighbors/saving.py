@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._core import _native
 from hamtarget.errors import CorruptFileError, HamtargetError
-from hamtarget.search.core import _native
 from hamtarget.search.neighbors.building import BYTES_PER_NUMBER, Built
 from hamtarget.search.neighbors.curve import Costs, Curve
 from hamtarget.search.neighbors.exact import ScannedRows

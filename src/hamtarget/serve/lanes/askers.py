@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
-from hamtarget import _native
+from hamtarget._core import _native
 from hamtarget.query import Bounds, RunningBounds
 from hamtarget.serve.access.request_facts import RequestFacts, facts_of
 from hamtarget.serve.lanes.coalescing import Coalescer

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hamtarget._checks import check_integer
 from hamtarget.codes import check_radius
 from hamtarget.errors import DtypeError, InputError
-from hamtarget.query import Work, check_count
+from hamtarget.query import Work
 from hamtarget.store.groups.pages import IdsOf, MembersRequest, PageRequest, read_members, read_page
 from hamtarget.store.groups.results import LINKAGES, Groups, Linkage, Member
 from hamtarget.store.groups.tables import GroupTables, Kept, Kind
@@ -31,9 +32,9 @@ def ask_for_groups(
 ) -> Groups:
     """Return a page of groups; see `Store.groups`."""
     asked = PageRequest(
-        None if limit is None else check_count(limit, name="limit"),
+        None if limit is None else check_integer(limit, name="limit"),
         None if after is None else _whole(after, name="after"),
-        None if members is None else check_count(members, name="members"),
+        None if members is None else check_integer(members, name="members"),
     )
 
     def answer(tables: GroupTables, kept: Kept, ids_of: IdsOf) -> Groups:
@@ -46,7 +47,7 @@ def ask_for_members(
     engine: Backend, kind: Kind, group: int, *, start: int, limit: int, work: Work
 ) -> tuple[Member, ...]:
     """Return members of one group; see `Store.group_members`."""
-    asked = MembersRequest(_whole(group, name="group"), _whole(start, name="start"), check_count(limit, name="limit"))
+    asked = MembersRequest(_whole(group, name="group"), _whole(start, name="start"), check_integer(limit, name="limit"))
 
     def answer(tables: GroupTables, _kept: Kept, ids_of: IdsOf) -> tuple[Member, ...]:
         return read_members(tables, kind, asked, ids_of, work.limits)

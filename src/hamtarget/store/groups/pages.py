@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from hamtarget._core import _native
 from hamtarget.errors import InputError
 from hamtarget.items import Id
-from hamtarget.search.core import _native
 from hamtarget.store.groups.results import Group, Groups, Member
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._core import _native
 from hamtarget.items import Id
-from hamtarget.search.core import _native
 from hamtarget.search.pairs import Pairs
 from hamtarget.store.reports import Pair
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._core import _native
 from hamtarget.codes import substring_bounds
 from hamtarget.search.requests import Request
-from hamtarget.search.table_costs import directory_bits
 from hamtarget.store.postgres.rows import bit_strings
 from hamtarget.store.postgres.schema import substring_of, substring_type
 from hamtarget.store.postgres.statements import flips_as_array
@@ -61,7 +61,8 @@ def probe(connection: Connection, settings: Settings, request: Request, n_items:
     bounds = substring_bounds(settings.n_bits, settings.substrings)
     (text,) = bit_strings(request.codes)
     weights = np.zeros(settings.n_bits) if request.logits is None else np.abs(request.logits[0])
-    lengths = [directory_bits(n_items, stop - start) for start, stop in bounds]
+    most = _native.directory_bits(n_items)
+    lengths = [min(most, stop - start) for start, stop in bounds]
     likely = likely_flips(
         [weights[start : start + length].tolist() for (start, _), length in zip(bounds, lengths, strict=True)]
     )

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hamtarget._core import _native
 from hamtarget.errors import (
     CorruptFileError,
     FileError,
@@ -19,7 +20,6 @@ from hamtarget.errors import (
     ServerError,
     WriteError,
 )
-from hamtarget.search.core import _native
 from hamtarget.store.postgres.address import Address
 from hamtarget.store.postgres.limited import connection_class
 from hamtarget.store.postgres.pool import Loan, Pool

@@ -8,8 +8,8 @@ from functools import cache
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hamtarget._core import _native
 from hamtarget.errors import LimitError
-from hamtarget.search.core import _native
 
 if TYPE_CHECKING:
     import psycopg

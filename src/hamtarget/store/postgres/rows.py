@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._core import _native
 from hamtarget.codes import Codes
 from hamtarget.errors import CorruptFileError
 from hamtarget.items import Id, Item
-from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.items.batches import Batch
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, N_CODES_SQL, n_codes_of

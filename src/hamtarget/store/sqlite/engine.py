@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._core import _native
 from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.codes import Codes
 from hamtarget.encoders import open_encoder
@@ -23,7 +24,6 @@ from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
 from hamtarget.progress import Progress
 from hamtarget.query import Work
-from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.pairs import pairs_within, present

@@ -14,12 +14,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from hamtarget._core import _native
 from hamtarget._files import make_folders
 from hamtarget.codes import Codes
 from hamtarget.errors import FileError
 from hamtarget.items import Id
 from hamtarget.query import Asked, Query, Work
-from hamtarget.search.core import _native
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.pairs import hits_in_blocks, present
 from hamtarget.store.groups.kept import ReadGroups, ask_kept

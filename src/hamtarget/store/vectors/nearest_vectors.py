@@ -11,12 +11,13 @@ from time import monotonic
 
 import numpy as np
 
+from hamtarget._checks import check_integer
 from hamtarget.answer import Answer
 from hamtarget.codes import from_logits
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, PrivilegeError
 from hamtarget.filters import Filter
-from hamtarget.query import PLAIN_WORK, Asked, Query, Work, check_count
+from hamtarget.query import PLAIN_WORK, Asked, Query, Work
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import CodeKind
@@ -79,7 +80,7 @@ class NearestVectors:
             work: with bounds the store is not tuned: until it is, all vectors are compared.
         """
         wanted = USUAL_RECALL if query.recall is None else check_recall(query.recall)
-        k = check_count(0 if query.limit is None else query.limit, name="k")
+        k = check_integer(0 if query.limit is None else query.limit, name="k")
         n_items = self._engine.count(None)
         # Few are compared faster than anything else is done; so are all, where they are wanted.
         # An item with several vectors is found once, for which all of them are compared.
@@ -117,7 +118,7 @@ class NearestVectors:
         Raises:
             InputError: there are too few items.
         """
-        k = check_count(k, name="k")
+        k = check_integer(k, name="k")
         with self._lock:
             n_items = self._engine.count(None)
             if n_items <= k + 1:

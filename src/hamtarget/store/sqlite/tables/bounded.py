@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hamtarget._core import _native
 from hamtarget.errors import LimitError
-from hamtarget.search.core import _native
 
 # Steps of SQLite's machine between two looks at the limits: a few dozen rows, of which a large payload may take a
 # millisecond each.

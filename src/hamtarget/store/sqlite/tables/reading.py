@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from hamtarget._core import _native
 from hamtarget.errors import CorruptFileError
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item
-from hamtarget.search.core import _native
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, expand, n_codes_of
 from hamtarget.store.items.ids import Record, shorten
