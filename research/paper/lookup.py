@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.search import BatchHits, Embeddings, MultiIndex
 from hamtarget.search.results import Costs
+from research.datasets.vector_sets import VectorSet
 from research.threads import one_thread
 
 # recall@100 is what the paper reports.

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
 from hamtarget.search import BatchHits, Embeddings, MultiIndex, unit_int8
 from hamtarget.search.results import Costs
+from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 

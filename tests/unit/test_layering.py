@@ -45,6 +45,8 @@ MAY_IMPORT = {
     "evaluation.report": GROUND | {"search.planning"},
     # Alters pictures, and encodes them.
     "evaluation.altered_pictures": GROUND | {"datasets", "encoders.protocol"},
+    # Checks vectors as their readers do.
+    "evaluation.ground_truth": GROUND | {"datasets"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
     "datasets.pictures.images": GROUND | {"_native"},
@@ -92,6 +94,7 @@ OUTSIDE = {
     # Writes and joins graphs, and runs them; without torch.
     "encoders.sentence": {"numpy", "onnx", "safetensors", "tokenizers"},
     "evaluation": {"numpy"},
+    "evaluation.altered_pictures": {"numpy", "PIL"},
     "evaluation.report": {"numpy", "matplotlib"},
     "integrations.ann_benchmarks": {"numpy", "ann_benchmarks"},
     "integrations.sklearn": {"numpy", "scipy", "sklearn"},

@@ -35,9 +35,7 @@ SURFACE = {
     "hamtarget.copies": ["find_copies"],
     "hamtarget.datasets": [
         "ImageSet",
-        "exact_neighbors",
         "fashion_sample",
-        "open_vector_set",
         "open_vectors",
         "read_images",
     ],
@@ -74,6 +72,7 @@ SURFACE = {
         "advise_radius",
         "by_label",
         "evaluate_codes",
+        "exact_neighbors",
         "mean_average_precision",
         "precision_recall_by_radius",
     ],
