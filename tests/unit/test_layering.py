@@ -91,8 +91,8 @@ OUTSIDE = {
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
     "encoders.onnx_encoder": {"numpy", "onnxruntime"},
-    # Writes and joins graphs, and runs them; without torch.
-    "encoders.sentence": {"numpy", "onnx", "safetensors", "tokenizers"},
+    # Joins graphs, and runs them; without torch.
+    "encoders.sentence": {"numpy", "onnx", "tokenizers"},
     "evaluation": {"numpy"},
     "evaluation.altered_pictures": {"numpy", "PIL"},
     "evaluation.report": {"numpy", "matplotlib"},
