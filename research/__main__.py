@@ -156,7 +156,7 @@ def table2(
     Trains the models that are missing: minutes on a GPU, hours on a CPU (fewer steps are quicker). Writes table2.json
     after every model, and shows the table beside the paper's.
     """
-    from hamtarget.datasets import open_vector_set
+    from research.datasets.vector_sets import open_vector_set
     from research.paper import table2 as table
     from research.paper.vector_models import Training
 
@@ -187,7 +187,7 @@ def figure4(
     Trains the models that are missing, and builds faiss's indexes, which takes half an hour on a CPU. Writes
     figure4.json after every curve, and three pictures. Shows the fastest settings at a recall of .95.
     """
-    from hamtarget.datasets import open_vector_set
+    from research.datasets.vector_sets import open_vector_set
     from research.paper import figure4 as figure
     from research.paper.vector_models import Training
 

@@ -208,9 +208,6 @@ def reader_folder(folder):
         save(folder / f"frame{number - 1}.jpg")
     np.save(folder / "vectors.npy", vectors())
     np.save(folder / "queries.npy", GIVEN["queries"]())
-    (folder / "sift1m").mkdir()
-    for part, rows in (("base", 1000), ("learn", 200), ("query", 100)):
-        np.save(folder / "sift1m" / f"{part}.npy", vectors()[:rows])
     np.hstack([np.full((1000, 1), 128, "<i4"), vectors()[:1000].astype("<f4").view("<i4")]).tofile(
         folder / "sift_base.fvecs"
     )

@@ -1,43 +1,70 @@
-"""A tiny random BERT in a folder, as sentence-transformers keeps one; and its forward pass by definition."""
+"""A tiny random sentence model in a folder, as its makers publish one; and its embeddings by definition."""
 
 import json
 import math
 
 import numpy as np
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-HIDDEN, HEADS, LAYERS, WIDE, PLACES = 16, 4, 2, 24, 40
+HIDDEN, PLACES = 16, 40
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "a", "mat", "dog", "runs", "card", "lost", "my"]
+NETWORK = "onnx/model.onnx"
 
 
 def weights(seed=0):
     random = np.random.default_rng(seed)
+    shapes = {"words": (len(WORDS), HIDDEN), "places": (PLACES, HIDDEN), "dense": (HIDDEN, HIDDEN)}
+    return {name: random.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
 
-    def some(*shape):
-        return random.normal(0, 0.3, shape).astype(np.float32)
 
+def network(seed=0, *, inputs=("input_ids", "attention_mask"), half=False, opset=18):
+    """Return a network as ONNX: words and places, a dense layer, and the mean of the tokens that are not masked.
+
+    With `half`, its output is in float16. An input `token_type_ids` is added to the tokens, as segments are.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    kind = TensorProto.FLOAT16 if half else TensorProto.FLOAT
     found = {
-        "embeddings.word_embeddings.weight": some(len(WORDS), HIDDEN),
-        "embeddings.position_embeddings.weight": some(PLACES, HIDDEN),
-        "embeddings.token_type_embeddings.weight": some(2, HIDDEN),
+        **weights(seed),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "two": np.array([2]),
     }
-    norms = ["embeddings.LayerNorm"]
-    for layer in range(LAYERS):
-        name = f"encoder.layer.{layer}."
-        for part, shape in {
-            "attention.self.query": (HIDDEN, HIDDEN),
-            "attention.self.key": (HIDDEN, HIDDEN),
-            "attention.self.value": (HIDDEN, HIDDEN),
-            "attention.output.dense": (HIDDEN, HIDDEN),
-            "intermediate.dense": (WIDE, HIDDEN),
-            "output.dense": (HIDDEN, WIDE),
-        }.items():
-            found[f"{name}{part}.weight"], found[f"{name}{part}.bias"] = some(*shape), some(shape[0])
-        norms += [f"{name}attention.output.LayerNorm", f"{name}output.LayerNorm"]
-    for name in norms:
-        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + some(HIDDEN), some(HIDDEN)
-    return found
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["words", "input_ids"], ["each"]),
+        node("Shape", ["input_ids"], ["shape"]),
+        node("Slice", ["shape", "one", "two"], ["length"]),
+        node("Slice", ["places", "zero", "length", "zero"], ["here"]),
+        node("Add", ["each", "here"], ["placed"]),
+        node("MatMul", ["placed", "dense"], ["mixed"]),
+        node("Tanh", ["mixed"], ["bent"]),
+        node("Cast", ["attention_mask"], ["numbers"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["numbers", "two"], ["mask"]),
+        node("Mul", ["bent", "mask"], ["seen"]),
+        node("ReduceSum", ["seen", "one"], ["total"]),
+        node("ReduceSum", ["mask", "one"], ["count"]),
+        node("Div", ["total", "count"], ["mean"]),
+        node("Add", ["bent", "mean"], ["joined"]),
+    ]
+    if "token_type_ids" in inputs:
+        nodes += [
+            node("Cast", ["token_type_ids"], ["segments"], to=TensorProto.FLOAT),
+            node("Unsqueeze", ["segments", "two"], ["segment"]),
+            node("Add", ["joined", "segment"], ["out"]),
+        ]
+    else:
+        nodes += [node("Identity", ["joined"], ["out"])]
+    nodes += [node("Cast", ["out"], ["last_hidden_state"], to=kind)]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"]) for name in inputs],
+        [helper.make_tensor_value_info("last_hidden_state", kind, ["rows", "tokens", HIDDEN])],
+        [numpy_helper.from_array(value, name) for name, value in found.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def tokenizer():
@@ -53,8 +80,10 @@ def tokenizer():
     return made
 
 
-def write_model(folder, *, pooling="mean", normalised=True, act="gelu", max_tokens=12, prefix="", seed=0):
+def write_model(folder, *, pooling="mean", normalised=True, max_tokens=12, seed=0, name=NETWORK, **of_network):
     """Write the folder of a sentence model."""
+    import onnx
+
     (folder / "1_Pooling").mkdir(parents=True)
     modules = ["", "1_Pooling", "2_Normalize"][: 3 if normalised else 2]
     kinds = ["Transformer", "Pooling", "Normalize"]
@@ -70,60 +99,23 @@ def write_model(folder, *, pooling="mean", normalised=True, act="gelu", max_toke
     (folder / "1_Pooling" / "config.json").write_text(
         json.dumps({f"pooling_mode_{field}": kind in pooling.split("+") for kind, field in fields.items()})
     )
-    config = {
-        "model_type": "bert",
-        "hidden_size": HIDDEN,
-        "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS,
-        "hidden_act": act,
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": 0,
-        "max_position_embeddings": PLACES,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"pad_token_id": 0, "max_position_embeddings": PLACES}))
     (folder / "sentence_bert_config.json").write_text(
         json.dumps({"max_seq_length": max_tokens, "do_lower_case": False})
     )
     tokenizer().save(str(folder / "tokenizer.json"))
-    save_file({prefix + name: value for name, value in weights(seed).items()}, folder / "model.safetensors")
+    (folder / name).parent.mkdir(exist_ok=True)
+    onnx.save(network(seed, **of_network), str(folder / name))
     return folder
 
 
-def naive_features(text, *, pooling="mean", normalised=True, act="gelu", max_tokens=12, seed=0):
+def naive_features(text, *, pooling="mean", normalised=True, max_tokens=12, seed=0):
     """Return the embedding of one text in double precision, each step by its definition."""
     w = {name: value.astype(np.float64) for name, value in weights(seed).items()}
     words = text.lower().split()[: max_tokens - 2]
     ids = [2, *(WORDS.index(word) if word in WORDS else 1 for word in words), 3]
-
-    def dense(x, name):
-        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-    def norm(x, name):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        return centred / scale * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    def activation(x):
-        if act == "relu":
-            return np.maximum(x, 0)
-        if act == "gelu":
-            return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
-        return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-    x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
-    x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
-    for layer in range(LAYERS):
-        name = f"encoder.layer.{layer}."
-        q, k, v = (dense(x, f"{name}attention.self.{part}") for part in ("query", "key", "value"))
-        seen = np.empty_like(x)
-        for head in range(HEADS):
-            columns = slice(head * HIDDEN // HEADS, (head + 1) * HIDDEN // HEADS)
-            scores = q[:, columns] @ k[:, columns].T / math.sqrt(HIDDEN // HEADS)
-            shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-            seen[:, columns] = shares / shares.sum(axis=1, keepdims=True) @ v[:, columns]
-        x = norm(x + dense(seen, f"{name}attention.output.dense"), f"{name}attention.output.LayerNorm")
-        wide = activation(dense(x, f"{name}intermediate.dense"))
-        x = norm(x + dense(wide, f"{name}output.dense"), f"{name}output.LayerNorm")
+    x = np.tanh((w["words"][ids] + w["places"][: len(ids)]) @ w["dense"])
+    x = x + x.mean(axis=0)
     parts = {
         "cls": x[0],
         "max": x.max(axis=0),

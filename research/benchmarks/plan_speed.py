@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget._core import _native
+from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.search.tables import SubstringChoice, choose_substrings, substring_choices
 
 # Bits, rows, and radii.

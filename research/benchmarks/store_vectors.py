@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets import exact_neighbors, open_vector_set
 from hamtarget.encoders import Encoder, open_encoder
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.search import MultiIndex, NeighborIndex
@@ -31,6 +31,7 @@ from hamtarget.search.requests import Requests
 from hamtarget.store import Store
 from hamtarget.store.vectors.tuning import Tuning, n_tuning_queries, tune_index
 from research.benchmarks.search_sets import data_folder
+from research.datasets.vector_sets import open_vector_set
 
 K = 10
 RECALLS = (0.90, 0.95)

@@ -11,7 +11,8 @@ from texts without labels, and by ITQ; `signs` are the signs of the vectors them
   Hamming distance, or by the cosine of logits.
 - `topics`: MAP@100, where rows of the query's intent are relevant; `float` is that of the vectors.
 - `copies`, with --model and --sentences: some sentences are altered in each way of `research.benchmarks.text_copies`,
-  and sought; the share of which the original comes first, by codes, by logits and by vectors.
+  and sought; the share of which the original comes first, by codes, by logits and by vectors. The model's folder needs
+  its network as ONNX; docs/texts.md has the command that writes it.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets import open_vector_set, open_vectors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from hamtarget.datasets import open_vectors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
 from hamtarget.learn.training.checkpoint import TrainingProgress
 from research.benchmarks.search_sets import data_folder
+from research.datasets.vector_sets import VectorSet, open_vector_set
 
 N_BITS = 64
 BUDGET = 7000

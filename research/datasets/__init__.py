@@ -1,4 +1,4 @@
-"""Image sets of the paper, and generated vectors."""
+"""Sets to measure with: images of the paper, vectors with their true neighbours, generated vectors, sentences."""
 
 from research.datasets.image_data import ImageData, open_image_data
 

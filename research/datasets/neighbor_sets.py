@@ -27,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets import exact_neighbors, fashion_sample, open_vector_set
+from hamtarget.datasets import fashion_sample
 from hamtarget.errors import FileError, InputError
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.progress import Progress
+from research.datasets.vector_sets import open_vector_set
 
 Metric = Literal["l2", "cosine"]
 

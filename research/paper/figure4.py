@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import K
 from research.paper.peers import measure_peers
 from research.paper.probing import ProbedIndex, Ranking

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.answer import Costs
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.query import Asked, Work
 from hamtarget.search import Answer, Embeddings, MultiIndex
+from research.datasets.vector_sets import VectorSet
 from research.threads import one_thread
 
 # recall@100 is what the paper reports.

@@ -24,13 +24,12 @@ from typing import Any
 import numpy as np
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets import open_vector_set
 from hamtarget.datasets.content_cache import digest_of
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import CorruptFileError, HamtargetError, InputError
 from hamtarget.evaluation.provenance import provenance
 from hamtarget.learn import HashEncoder
 from research import artefact
+from research.datasets.vector_sets import VectorSet, open_vector_set
 from research.paper.lookup import exact_lookup
 
 KIND = "vector models"

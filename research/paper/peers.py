@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets.vectors.vector_files import content_checksum
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.metrics import recall_at_k
+from research.datasets.vector_sets import VectorSet, content_checksum
 from research.peers.faiss_peers import VectorPeer, faiss_version
 
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.answer import Costs
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
 from hamtarget.query import Asked
 from hamtarget.search import Answer, Embeddings, MultiIndex, unit_int8
+from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import K, counted, nearest_found
 from research.threads import one_thread
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import InputError
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import exact_lookup
 from research.paper.vector_codes import NamedProgress
 from research.paper.vector_models import LAMBDAS, LENGTHS, WAYS, Training, lookup_model

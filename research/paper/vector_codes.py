@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, Neighbors
 from hamtarget.learn.fitting.arrays import torch_device
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from research.datasets.vector_sets import VectorSet
 from research.paper.encoder_settings import encoder_of, same_settings
 
 NamedProgress = Callable[[str, int, int], None]

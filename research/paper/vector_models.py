@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from research.datasets.vector_sets import VectorSet
 from research.paper.vector_codes import NamedProgress, TrainedEncoder, trained_encoder
 
 # The (n_bits, radius) and the values of lambda of table 2.

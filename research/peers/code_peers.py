@@ -277,7 +277,7 @@ def threatexchange_methods(n_bits: int) -> list[Method]:
     return [
         ThreatExchange(n_bits, "threatexchange.signal_type.pdq.pdq_index", "PDQIndex"),
         ThreatExchange(n_bits, "threatexchange.signal_type.pdq.pdq_index2", "PDQIndex2"),
-        ThreatExchange(n_bits, "hamtarget.integrations.threatexchange.pdq_index", "PDQMultiIndex"),
+        ThreatExchange(n_bits, "hamtarget.integrations.threatexchange", "PDQMultiIndex"),
     ]
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hamtarget import Store, open_encoder
-from hamtarget.datasets.pictures.alterations import ALTERATIONS
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
+from hamtarget.evaluation.altered_pictures import ALTERATIONS
 from hamtarget.serve import ServiceSettings, serving
 from hamtarget.serve.demo_store import make_demo
 

@@ -12,11 +12,11 @@ import argparse
 import json
 from pathlib import Path
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
 from research.datasets.descriptors import generated_descriptors
+from research.datasets.vector_sets import VectorSet
 from research.paper.probing import nearest_read
 
 READS = (50, 200, 800)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets import open_vector_set
 from hamtarget.errors import InputError, MissingExtraError
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.datasets.vector_sets import open_vector_set
 from research.paper.lookup import exact_lookup
 from research.trials.frontier_ensemble import RADIUS
 from research.trials.sift_frontier import (

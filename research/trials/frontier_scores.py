@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.codes import substring_bounds
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.learn.losses.binomial import log_tails_continued
 from hamtarget.learn.losses.pair_cost import PairCost, Probability
+from research.datasets.vector_sets import VectorSet
 from research.trials.frontier_ensemble import N_BITS, RADIUS, units_of
 
 # recall@100 is what the paper reports. The look-up's own constant would need the native core.

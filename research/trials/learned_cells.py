@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hamtarget.datasets import open_vector_set
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn.losses.probing import _mean_cost
 from hamtarget.learn.networks.dense import DenseNet
+from research.datasets.vector_sets import open_vector_set
 
 READS = (250, 500, 1000, 2000, 4000)
 K = 10

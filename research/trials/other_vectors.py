@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from hamtarget.datasets import exact_neighbors, fashion_sample
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from hamtarget.datasets import fashion_sample
 from hamtarget.encoders import ITQ, LSH
 from hamtarget.encoders.vectors.linear import LinearEncoder
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, ProbingLoss, TrainingOptions
+from research.datasets.vector_sets import VectorSet
 from research.paper.probing import nearest_read
 
 N_BITS, SUBSTRINGS = 32, 2

@@ -26,11 +26,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from hamtarget.datasets import open_vector_set
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashModel, TrainingOptions
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from research.datasets.vector_sets import open_vector_set
 from research.paper.vector_codes import SIMILAR
 from research.trials.frontier_ensemble import N_BITS, RADIUS, Setting, StackedModels, load_arrays, train_together
 from research.trials.frontier_scores import FrontierData, frontier_scores

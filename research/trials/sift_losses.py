@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.codes import substring_bounds
-from hamtarget.datasets import open_vector_set, open_vectors
+from hamtarget.datasets import open_vectors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, ProbingLoss, TrainingOptions, train
 from hamtarget.learn.losses.base import LossTerms
@@ -33,6 +33,7 @@ from hamtarget.learn.losses.pair_loss import PairLoss
 from hamtarget.learn.networks.dense import DenseNet
 from hamtarget.learn.networks.standardize import Standardize
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
+from research.datasets.vector_sets import open_vector_set
 
 N_BITS = 64
 READS = (500, 1000, 2000, 4000, 8000)

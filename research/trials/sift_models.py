@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hamtarget.datasets import open_vectors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from research.datasets.vector_sets import VectorSet
 from research.paper.vector_models import (
     FINE,
     LAMBDAS,

@@ -17,8 +17,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from hamtarget.datasets import open_vector_set
 from hamtarget.evaluation.provenance import provenance, write_json
+from research.datasets.vector_sets import open_vector_set
 from research.paper.probing import index_read, nearest_read
 from research.paper.vector_models import FAST, FINE, Training, VectorModel, fast_model, probing_model
 

@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, NotFittedError
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.metrics import recall_at_k
+from research.datasets.vector_sets import VectorSet
 from research.paper.peers import measure_peers
 from research.peers import faiss_peers
 from research.peers.faiss_peers import HNSW, IVFADC, IVFRefined, IVFVectors, figure4_peers

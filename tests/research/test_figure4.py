@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
+from hamtarget.evaluation import exact_neighbors
+from research.datasets.vector_sets import VectorSet
 from research.paper import figure4
 from research.paper.vector_models import Training
 

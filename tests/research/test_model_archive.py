@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors, open_vector_set
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import CorruptFileError, InputError
+from hamtarget.evaluation import exact_neighbors
 from research import artefact
 from research.benchmarks.search_sets import data_folder
+from research.datasets.vector_sets import VectorSet, open_vector_set
 from research.figures import RESULTS
 from research.paper import model_archive
 from research.paper.model_archive import differences, pack_models

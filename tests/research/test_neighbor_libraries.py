@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors
 from hamtarget.errors import InputError
+from hamtarget.evaluation import exact_neighbors
 from research.benchmarks.neighbors_worker import recalls
 from research.datasets.neighbor_sets import unit_rows
 from research.peers.libraries import LIBRARIES, OURS, library_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors
 from hamtarget.errors import CorruptFileError, FileError, InputError
+from hamtarget.evaluation import exact_neighbors
 from research.benchmarks import neighbors, neighbors_table
 from research.benchmarks.neighbors import Bench, measure_set
 from research.benchmarks.neighbors_choice import chosen_settings, fastest_of_each

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import substring_bounds
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import LSH
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.query import Asked
 from hamtarget.search import MultiIndex
+from research.datasets.vector_sets import VectorSet
 from research.paper.probing import ProbedIndex, index_read, nearest_read
 
 

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.errors import InputError
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
 from research.datasets.descriptors import generated_descriptors
+from research.datasets.vector_sets import VectorSet
 from research.paper.probing import nearest_read
 
 FOLDER = shipped_folder() / "sift-64"

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import LSH
+from hamtarget.evaluation import exact_neighbors
 from research.__main__ import app
+from research.datasets.vector_sets import VectorSet
 from research.paper import table2
 from research.paper.lookup import exact_lookup
 from research.paper.vector_codes import trained_encoder

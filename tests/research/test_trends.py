@@ -2,11 +2,11 @@
 
 import pytest
 
-from hamtarget.datasets import exact_neighbors
-from hamtarget.datasets.vectors.vector_sets import VectorSet
 from hamtarget.encoders import ITQ, LSH
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.learn import HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 from research.datasets.descriptors import generated_descriptors
+from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import exact_lookup
 from research.paper.probing import ProbedIndex, nearest_read
 

@@ -138,12 +138,11 @@ def test_many_rows_equal_the_index_and_go_through_parquet(spark, tmp_path):
 
 
 def test_a_frequent_substring_is_cut_into_tiles(spark):
-    from hamtarget.integrations.spark.columns import CodeTable
-    from hamtarget.integrations.spark.join import _Cut, _large_buckets
+    from hamtarget.integrations.spark import _CodeTable, _Cut, _large_buckets
 
     codes = np.random.default_rng(3).integers(0, 256, (600, 8), dtype=np.uint8)
     codes[:300, :3] = 7
-    rows = CodeTable(table(spark, codes), 64, "id", "code", "df").rows()
+    rows = _CodeTable(table(spark, codes), 64, "id", "code", "df").rows()
     large = _large_buckets(rows, rows.where("id < 60"), _Cut(64, 2), 50).collect()
     # The bits of bytes 0 to 2 hold the first substring, of 22 bits; 300 and 60 rows, in tiles of 50.
     assert [(row["row_tiles"], row["column_tiles"]) for row in large] == [(6, 2)]

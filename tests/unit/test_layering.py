@@ -52,6 +52,8 @@ MAY_IMPORT = {
     "evaluation.report": ASKING | {"search.planning"},
     # Alters pictures, and encodes them.
     "evaluation.altered_pictures": ASKING | {"datasets", "encoders.protocol"},
+    # Checks vectors as their readers do.
+    "evaluation.ground_truth": ASKING | {"datasets"},
     "datasets": GROUND,
     # Reduces pictures for PDQ.
     "datasets.pictures.images": GROUND,
@@ -64,8 +66,7 @@ MAY_IMPORT = {
     "folders": ASKING | {"copies", "datasets", "encoders", "store"},
     "integrations": GROUND,
     "integrations.ann_benchmarks": ASKING | {"search"},
-    "integrations.sklearn.hash_transformer": ASKING | {"learn"},
-    "integrations.sklearn.neighbor_transformer": ASKING | {"search"},
+    "integrations.sklearn": ASKING | {"learn", "search"},
     "integrations.spark": ASKING | {"encoders"},
     "integrations.threatexchange": ASKING | {"search"},
     "demo": ASKING | {"datasets", "encoders", "evaluation", "learn", "search", "store"},
@@ -94,9 +95,10 @@ OUTSIDE = {
     "demo": {"numpy", "matplotlib"},
     "encoders": {"numpy"},
     "encoders.onnx_encoder": {"numpy", "onnxruntime"},
-    # Writes and joins graphs, and runs them; without torch.
-    "encoders.sentence": {"numpy", "onnx", "safetensors", "tokenizers"},
+    # Joins graphs, and runs them; without torch.
+    "encoders.sentence": {"numpy", "onnx", "tokenizers"},
     "evaluation": {"numpy"},
+    "evaluation.altered_pictures": {"numpy", "PIL"},
     "evaluation.report": {"numpy", "matplotlib"},
     "integrations.ann_benchmarks": {"numpy", "ann_benchmarks"},
     "integrations.sklearn": {"numpy", "scipy", "sklearn"},

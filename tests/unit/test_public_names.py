@@ -39,9 +39,7 @@ SURFACE = {
     "hamtarget.copies": ["find_copies"],
     "hamtarget.datasets": [
         "ImageSet",
-        "exact_neighbors",
         "fashion_sample",
-        "open_vector_set",
         "open_vectors",
         "read_images",
     ],
@@ -78,6 +76,7 @@ SURFACE = {
         "advise_radius",
         "by_label",
         "evaluate_codes",
+        "exact_neighbors",
         "mean_average_precision",
         "precision_recall_by_radius",
     ],

@@ -205,7 +205,7 @@ def _encoded_pictures(source: Path, encoder: Encoder, workers: int) -> Encoded:
 
 
 def _relevance(asked: Encoded, database: Encoded, neighbors: int) -> Relevance:
-    from hamtarget.datasets import exact_neighbors
+    from hamtarget.evaluation import exact_neighbors
     from hamtarget.evaluation.metrics import by_label
     from hamtarget.evaluation.report import NearestRows
 

@@ -68,7 +68,7 @@ def train_texts(asked: TextTraining) -> None:
     if not is_sentence_model(asked.sentence_model):
         raise FileError(
             f"{asked.sentence_model} is no sentence model; expected a folder with modules.json, tokenizer.json and "
-            "model.onnx or model.safetensors"
+            "onnx/model.onnx"
         )
     texts, names = _read(asked)
     sentence_model = TextEncoder.from_sentence_model(asked.sentence_model)

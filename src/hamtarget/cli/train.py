@@ -62,8 +62,7 @@ def train(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="INPUT holds texts; this sentence-transformers model, a local folder with ONNX or safetensors, sees "
-            "them.",
+            help="INPUT holds texts; this sentence-transformers model, a local folder with onnx/model.onnx, sees them.",
         ),
     ] = None,
     text_column: TextColumn = None,

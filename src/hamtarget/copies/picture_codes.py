@@ -27,7 +27,7 @@ from hamtarget._reading import reason_of
 from hamtarget.codes import Codes
 from hamtarget.datasets.content_cache import DIGEST_BYTES, ContentCache, digest_of
 from hamtarget.datasets.pictures.images import read_image
-from hamtarget.datasets.pictures.picture_sizes import picture_size
+from hamtarget.datasets.pictures.picture_formats import picture_size
 from hamtarget.datasets.reading_pool import results_in_order
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ImageError

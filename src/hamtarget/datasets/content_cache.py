@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from hamtarget._reading import reason_of
-from hamtarget.datasets.cache_folder import cache_folder
 from hamtarget.errors import FileError, InputError
 
 Result = TypeVar("Result")
@@ -35,6 +34,16 @@ _WAIT_SECONDS = 10.0
 # Errors of SQLite that mean damage, or a file of another kind: CORRUPT, NOTADB, and ERROR (a table that is not there).
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _PRIMARY_CODE = 0xFF
+
+
+def cache_folder() -> Path:
+    """Return the folder for files that have no better place: HAMTARGET_CACHE, or ~/.cache/hamtarget.
+
+    Raises:
+        RuntimeError: neither the variable nor a home folder is there.
+    """
+    chosen = os.environ.get("HAMTARGET_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "hamtarget"
 
 
 def content_digest(path: str | os.PathLike[str]) -> bytes:

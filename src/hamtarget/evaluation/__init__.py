@@ -1,4 +1,4 @@
-"""Measures of how good codes are, a report of all of them, and advice on the radius.
+"""Measures of how good codes are, a report of all of them, true neighbours to measure by, and advice on the radius.
 
 The measures need numpy only. `evaluate_codes` computes all of them and what a search would read; its result can be
 drawn, which needs matplotlib.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hamtarget._exports import lazy_exports
 
 if TYPE_CHECKING:
+    from hamtarget.evaluation.ground_truth import exact_neighbors
     from hamtarget.evaluation.metrics import (
         by_label,
         mean_average_precision,
@@ -23,6 +24,7 @@ __all__ = [
     "advise_radius",
     "by_label",
     "evaluate_codes",
+    "exact_neighbors",
     "mean_average_precision",
     "precision_recall_by_radius",
 ]
@@ -31,6 +33,7 @@ _HOMES = {
     "advise_radius": "hamtarget.evaluation.radius_advice",
     "by_label": "hamtarget.evaluation.metrics",
     "evaluate_codes": "hamtarget.evaluation.report",
+    "exact_neighbors": "hamtarget.evaluation.ground_truth",
     "mean_average_precision": "hamtarget.evaluation.metrics",
     "precision_recall_by_radius": "hamtarget.evaluation.metrics",
 }

@@ -30,7 +30,7 @@ class NearestRows:
     """The relevance "among the nearest": the rows `nearest[q]` of the database are relevant to query q.
 
     Attributes:
-        nearest: row numbers, (queries, n), as `hamtarget.datasets.exact_neighbors` gives them.
+        nearest: row numbers, (queries, n), as `hamtarget.evaluation.exact_neighbors` gives them.
         n_rows: rows of the database.
     """
 

@@ -1,1 +1,1 @@
-"""Adapters to other systems: scikit-learn, Spark and ann-benchmarks. Each needs its own extra."""
+"""Adapters to other systems: scikit-learn, Spark, threatexchange, ann-benchmarks. Each needs its own extra."""

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from hamtarget.datasets.content_cache import ContentCache, content_digest, digest_of
+from hamtarget.datasets.content_cache import ContentCache, cache_folder, content_digest, digest_of
 from hamtarget.errors import FileError, InputError
 
 KEYS = [digest_of(bytes([n])) for n in range(200)]
@@ -202,3 +202,9 @@ def test_the_digest_is_that_of_the_content(tmp_path):
 
 def test_it_says_what_it_is(cache):
     assert repr(cache).startswith("ContentCache('m', value_bytes=8, path=")
+
+
+def test_the_cache_has_a_default_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("HAMTARGET_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "hamtarget"

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from hamtarget._reading import lines_of, max_bytes_of, parse_json, reason_of
-from hamtarget.datasets import ImageSet, open_vector_set, open_vectors
+from hamtarget.datasets import ImageSet, open_vectors
 from hamtarget.datasets.pictures.images import read_image
-from hamtarget.datasets.vectors.neighbor_cache import cached_neighbors
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
@@ -181,9 +180,8 @@ def test_an_hdf5_that_refers_to_other_files_is_refused_before_they_are_opened(tm
         Path(name).unlink()
         # Whoever opened it would wait for ever.
         os.mkfifo(name)
-    for call in (open_vectors, open_vector_set):
-        with pytest.raises(UnsupportedFileError, match="elsewhere|other files"):
-            call(tmp_path / "forged.hdf5")
+    with pytest.raises(UnsupportedFileError, match="elsewhere|other files"):
+        open_vectors(tmp_path / "forged.hdf5")
 
 
 def test_forged_shapes_types_and_filters_of_hdf5_are_refused(tmp_path, hdf5):
@@ -204,11 +202,6 @@ def test_forged_shapes_types_and_filters_of_hdf5_are_refused(tmp_path, hdf5):
         file.create_dataset("train", data=VECTORS.astype("i4"), scaleoffset=0, chunks=(40, 8))
     with pytest.raises(UnsupportedFileError, match="h5repack"):
         open_vectors(path)
-    with hdf5() as file:
-        file.attrs["distance"] = b"\xff\xfe"
-        file["train"], file["test"] = VECTORS, VECTORS
-    with pytest.raises(HamtargetError):
-        open_vector_set(path)
 
 
 def test_a_chunk_of_hdf5_that_unpacks_to_more_than_its_size_is_refused(tmp_path, hdf5):
@@ -238,14 +231,6 @@ def test_absurd_dimensions_are_refused(tmp_path, suffix, dimension):
     path.write_bytes(struct.pack("<i", dimension) + bytes(100))
     with pytest.raises(CorruptFileError):
         open_vectors(path)
-
-
-def test_a_forged_cache_of_neighbours_is_computed_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("HAMTARGET_CACHE", str(tmp_path / "cache"))
-    right = cached_neighbors(VECTORS, VECTORS, 3, folder=tmp_path)
-    (path,) = tmp_path.glob("exact-neighbors-*.npz")
-    bomb(path, 100 << 20)
-    np.testing.assert_array_equal(cached_neighbors(VECTORS, VECTORS, 3, folder=tmp_path), right)
 
 
 def png(width, height):

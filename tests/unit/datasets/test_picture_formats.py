@@ -10,8 +10,7 @@ from PIL import Image, features
 from hamtarget.copies import find_copies
 from hamtarget.datasets.pictures import picture_formats
 from hamtarget.datasets.pictures.images import read_image
-from hamtarget.datasets.pictures.picture_formats import codecs
-from hamtarget.datasets.pictures.picture_sizes import picture_size
+from hamtarget.datasets.pictures.picture_formats import codecs, picture_size
 from hamtarget.errors import ImageError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from hamtarget.datasets.texts.text_chunks import chunks_of
-from hamtarget.datasets.texts.text_files import TextRow, column_names, is_text_file, read_texts
+from hamtarget.datasets.texts.text_files import TextRow, chunks_of, column_names, is_text_file, read_texts
 from hamtarget.errors import CorruptFileError, FileError, InputError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hamtarget.datasets import open_vectors
-from hamtarget.datasets.vectors.vector_files import MAX_DIMENSION, checked_vectors, row_blocks
+from hamtarget.datasets.vector_files import MAX_DIMENSION, checked_vectors, row_blocks
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,

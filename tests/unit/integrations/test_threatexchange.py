@@ -29,7 +29,7 @@ from threatexchange.signal_type.pdq.pdq_index import PDQIndex  # noqa: E402
 from threatexchange.signal_type.pdq.pdq_index2 import PDQIndex2  # noqa: E402
 
 from hamtarget.errors import CorruptFileError, InputError  # noqa: E402
-from hamtarget.integrations.threatexchange.pdq_index import PDQMultiIndex  # noqa: E402
+from hamtarget.integrations.threatexchange import PDQMultiIndex  # noqa: E402
 
 TESTS = os.environ.get("HAMTARGET_THREATEXCHANGE_TESTS")
 # These look into faiss inside of their index, or pickle it.

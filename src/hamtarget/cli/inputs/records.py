@@ -134,8 +134,7 @@ def open_text_records(
         FileError: there is no such file, or none of texts.
         InputError: there is no such column.
     """
-    from hamtarget.datasets.texts.text_chunks import chunks_of
-    from hamtarget.datasets.texts.text_files import read_texts
+    from hamtarget.datasets.texts.text_files import chunks_of, read_texts
 
     def records() -> Iterator[Record]:
         rows = read_texts(source, text_column=text_column, id_column=id_column, on_broken=on_broken)
@@ -334,7 +333,7 @@ def _label(images: Any, row: int) -> dict[str, Any]:
 
 
 def _vectors(path: Path, *, codes: bool | None, key: str | None) -> Records:
-    from hamtarget.datasets.vectors.vector_files import open_vectors
+    from hamtarget.datasets.vector_files import open_vectors
 
     vectors = open_vectors(path, key=key)
     if codes is None:

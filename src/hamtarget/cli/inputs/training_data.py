@@ -107,7 +107,7 @@ def _read_vectors(source: Path, *, key: str | None, sample: int | None, seed: in
     import numpy as np
 
     from hamtarget.datasets import open_vectors
-    from hamtarget.datasets.vectors.vector_files import read_arrays, vector_format
+    from hamtarget.datasets.vector_files import read_arrays, vector_format
 
     vectors = open_vectors(source, key=key)
     labels = None

@@ -17,7 +17,7 @@ from hamtarget._reading import lines_of, reason_of
 from hamtarget.datasets.pictures.images import DecodedImages, decode_images
 from hamtarget.datasets.pictures.picture_folders import list_pictures
 from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
-from hamtarget.datasets.vectors.vector_files import read_arrays
+from hamtarget.datasets.vector_files import read_arrays
 from hamtarget.errors import CorruptFileError, FileError, InputError, ShapeError
 from hamtarget.progress import Progress
 

@@ -1,10 +1,11 @@
-"""Formats of picture files: their endings, how Pillow opens them, and what is missing where it cannot.
+"""Formats of picture files: their endings, how Pillow opens them, their size, and what is missing where it cannot.
 
 Only formats that Pillow or pillow-heif decode by themselves are opened: an EPS file would start another program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
@@ -36,6 +37,9 @@ _AVIF_BRANDS = (b"avif", b"avis")
 _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 _JPEG2000_HEADS = (b"\x00\x00\x00\x0cjP  ", b"\xff\x4f\xff\x51")
 _HEAD_BYTES = 12
+# Of EXIF; these values turn a picture by a quarter.
+_ORIENTATION = 0x0112
+_TURNED = (5, 6, 7, 8)
 
 
 class Codec(NamedTuple):
@@ -85,6 +89,21 @@ def open_picture(file: BinaryIO) -> Image.Image:
         raise ImageError(
             f"more than {most:,} pixels; expected at most {MAX_PIXELS:,}: make it smaller first"
         ) from error
+
+
+def picture_size(content: bytes) -> tuple[int, int]:
+    """Return the width and height, upright, of a picture that has been decoded before.
+
+    Args:
+        content: the bytes of its file.
+    """
+    with open_picture(io.BytesIO(content)) as image:
+        width, height = image.size
+        # A damaged orientation is none, as where pictures are read.
+        with contextlib.suppress(Exception):
+            if image.getexif().get(_ORIENTATION) in _TURNED:
+                return height, width
+    return width, height
 
 
 def codecs() -> list[Codec]:

@@ -1,4 +1,4 @@
-"""Reading texts from CSV, TSV, JSONL and TXT files, row by row, however large the file is.
+"""Reading texts from CSV, TSV, JSONL and TXT files, row by row, however large the file is; long texts in chunks.
 
 A row that cannot be read (no UTF-8, no JSON, no text) is left out and named; it does not end the reading.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +29,10 @@ _DEFAULT_COLUMN, _DEFAULT_ID = "text", "id"
 _MAX_LINE = 1 << 26
 # Columns that an error names.
 _NAMED_COLUMNS = 20
+_WORD = re.compile(r"\S+")
+# Of a chunk, that the next one repeats: a sentence at its end is whole in one of them.
+_OVERLAP = 0.2
+_FEWEST_WORDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,29 @@ def column_names(source: str | Path) -> list[str] | None:
         return None
     with closing(_bounded_lines(str(source), lambda reason: None)) as lines:
         return next(csv.reader((_decoded(line) for _, line in lines), delimiter=delimiter), [])
+
+
+def chunks_of(row: TextRow, words: int) -> Iterator[TextRow]:
+    """Yield a row as it is if it has at most `words` words, else chunks of so many words.
+
+    A chunk has the id of its document with a number, `id#1`, `id#2`, ...; its other columns also have `document`, the
+    id of the document, and `chunk`, the number. A fifth of a chunk's words are also in the next one.
+
+    Raises:
+        InputError: `words` is below 5.
+    """
+    if words < _FEWEST_WORDS:
+        raise InputError(f"chunks of {words} words are too short; expected {_FEWEST_WORDS} or more")
+    found = list(_WORD.finditer(row.text))
+    if len(found) <= words:
+        yield row
+        return
+    step = words - max(1, int(_OVERLAP * words))
+    for number, start in enumerate(range(0, len(found) - words + step, step), start=1):
+        last = min(start + words, len(found)) - 1
+        text = row.text[found[start].start() : found[last].end()]
+        others = {**row.others, "document": row.id, "chunk": number}
+        yield replace(row, id=f"{row.id}#{number}", text=text, others=others)
 
 
 def _suffix(name: str) -> str:

@@ -12,8 +12,8 @@ from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 TOKENIZER_NAME = "tokenizer.json"
 """Name of the tokenizer in the folder of a sentence model, and of a saved text encoder."""
 _MODULES_NAME, _CONFIG_NAME = "modules.json", "config.json"
-_ONNX_NAMES = ("model.onnx", "onnx/model.onnx")
-_WEIGHTS_NAME = "model.safetensors"
+_NETWORK_NAME, _NETWORK_FOLDER = "model.onnx", "onnx"
+_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
 # In the order in which sentence-transformers joins them.
 _POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -33,9 +33,7 @@ class SentenceModel:
     """A sentence model as its folder describes it.
 
     Attributes:
-        onnx: file of the network as ONNX, if there is one.
-        weights: file of the weights, if there is one.
-        config: config.json of the transformer.
+        network: file of the network as ONNX.
         tokenizer: content of tokenizer.json.
         pooling: how vectors of tokens become one vector: some of cls, max, mean, mean_sqrt_len, joined in this order.
         is_normalised: True if that vector is scaled to unit length.
@@ -44,9 +42,7 @@ class SentenceModel:
         pad_id: number of the token that fills short texts up.
     """
 
-    onnx: Path | None
-    weights: Path | None
-    config: dict[str, Any]
+    network: Path
     tokenizer: bytes
     pooling: tuple[str, ...]
     is_normalised: bool
@@ -72,12 +68,7 @@ def read_sentence_model(folder: Path) -> SentenceModel:
     """
     transformer, pooling, is_normalised = _modules(folder)
     place = folder / transformer
-    onnx = next((each / name for name in _ONNX_NAMES for each in (place, folder) if (each / name).is_file()), None)
-    weights = place / _WEIGHTS_NAME
-    if onnx is None and not weights.is_file():
-        raise FileError(
-            f"{folder} has no network; expected {', '.join(_ONNX_NAMES)} or {_WEIGHTS_NAME} beside {_MODULES_NAME}"
-        )
+    network = _network(folder, place)
     tokenizer = next((each for each in (place / TOKENIZER_NAME, folder / TOKENIZER_NAME) if each.is_file()), None)
     if tokenizer is None:
         raise FileError(
@@ -91,9 +82,7 @@ def read_sentence_model(folder: Path) -> SentenceModel:
         limits = [of_tokenizer.get("model_max_length"), config.get("max_position_embeddings")]
     pad_id: Any = config.get("pad_token_id")
     return SentenceModel(
-        onnx=onnx,
-        weights=weights if weights.is_file() else None,
-        config=config,
+        network=network,
         tokenizer=_bytes_of(tokenizer),
         pooling=pooling,
         is_normalised=is_normalised,
@@ -119,12 +108,34 @@ def _modules(folder: Path) -> tuple[str, tuple[str, ...], bool]:
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UnsupportedFileError(
             f"{path} has the modules {', '.join(kinds)}; expected Transformer, Pooling and perhaps Normalize: export "
-            "the whole model as ONNX with an output sentence_embedding"
+            f"the whole model as ONNX with an output sentence_embedding, into a folder without {_MODULES_NAME}"
         )
     inside = [folder / each.get("path", "") for each in modules]
     if any(not each.resolve().is_relative_to(folder.resolve()) for each in inside):
         raise CorruptFileError(f"{path} names a folder outside of {folder}; fetch the model again")
     return modules[0].get("path", ""), _pooling(inside[1] / "config.json"), "Normalize" in kinds
+
+
+def _network(folder: Path, transformer: Path) -> Path:
+    """Return the file of the network: model.onnx or, where there is none, the only other ONNX file."""
+    places = list(dict.fromkeys(each for place in (transformer, folder) for each in (place, place / _NETWORK_FOLDER)))
+    for place in places:
+        if (place / _NETWORK_NAME).is_file():
+            return place / _NETWORK_NAME
+    # A quantised network, for example.
+    others = sorted(path for place in places for path in place.glob("*.onnx"))
+    if len(others) == 1:
+        return others[0]
+    expected = f"expected {_NETWORK_FOLDER}/{_NETWORK_NAME}"
+    if others:
+        found = ", ".join(str(path.relative_to(folder)) for path in others)
+        raise FileError(f"{folder} has several networks ({found}); {expected}: copy the one to use to that name")
+    weights = next((name for name in _WEIGHTS_NAMES if (transformer / name).is_file()), None)
+    found = "has no network" if weights is None else f"has {weights} and no ONNX file"
+    raise FileError(
+        f"{folder} {found}; {expected}, which these commands write: pip install 'optimum-onnx[onnxruntime]'; "
+        f"optimum-cli export onnx --model {transformer} --task feature-extraction {transformer / _NETWORK_FOLDER}"
+    )
 
 
 def _pooling(path: Path) -> tuple[str, ...]:
@@ -141,7 +152,7 @@ def _pooling(path: Path) -> tuple[str, ...]:
     if unknown or not chosen:
         raise UnsupportedFileError(
             f"{path}: pooling is {', '.join(unknown) or 'none'}; expected {', '.join(_POOLING.values())}: export the "
-            "whole model as ONNX with an output sentence_embedding"
+            f"whole model as ONNX with an output sentence_embedding, into a folder without {_MODULES_NAME}"
         )
     return tuple(kind for kind in _POOLING.values() if kind in chosen)
 

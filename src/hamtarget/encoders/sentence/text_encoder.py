@@ -91,7 +91,7 @@ class TextEncoder:
             FileError: a file is not there.
             CorruptFileError: a file is damaged.
             UnsupportedFileError: the model has a part that is not known here.
-            MissingExtraError: onnx, onnxruntime, safetensors or tokenizers is not installed.
+            MissingExtraError: onnx, onnxruntime or tokenizers is not installed.
         """
         _check_installed()
         from hamtarget.encoders.sentence.text_graph import features_graph, with_signs
@@ -275,8 +275,6 @@ def _batches(lengths: list[int]) -> Iterator[NDArray[np.int64]]:
 
 def _n_features(graph: Any, model: SentenceModel, where: Path) -> int:
     """Return how many numbers an embedding has."""
-    if model.onnx is None:
-        return int(model.config["hidden_size"]) * len(model.pooling)
     session = onnx_session(graph.SerializeToString(), 1, where)
     ids = np.full((1, 1), model.pad_id, dtype=np.int64)
     return int(session.run(["features"], {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0].shape[1])
@@ -312,9 +310,7 @@ def _features_alone(graph: Any) -> Any:
 def _check_installed() -> None:
     import importlib.util
 
-    missing = [
-        name for name in ("onnx", "onnxruntime", "safetensors", "tokenizers") if importlib.util.find_spec(name) is None
-    ]
+    missing = [name for name in ("onnx", "onnxruntime", "tokenizers") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"{', '.join(missing)} not installed; for sentence models: pip install 'hamtarget[text]'"

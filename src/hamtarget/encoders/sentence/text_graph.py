@@ -1,4 +1,4 @@
-"""Assembling the ONNX graph of a text encoder: a transformer, its pooling, and the layers that make logits."""
+"""Assemble the ONNX graph of a text encoder: a transformer, its pooling, and the layers that make logits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hamtarget.encoders.sentence.bert_graph import OPSET, bert_graph
 from hamtarget.encoders.sentence.model_folder import SentenceModel
 from hamtarget.errors import CorruptFileError, InputError, UnsupportedFileError
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 FEATURES, LOGITS = "features", "logits"
 """Names of the outputs of the graph."""
 _INPUTS = ("input_ids", "attention_mask")
-# The first operator sets in which axes of ReduceSum, and then of the other reductions, are inputs.
-_OLDEST_OPSET, _AXES_AS_INPUTS = 13, 18
+# That of a learned head; runtimes of 2022 and later read it. From the second on, axes of all reductions are inputs.
+_OPSET, _AXES_AS_INPUTS = 17, 18
 _LEAST = 1e-9
 _SHORTEST = 1e-12
 _HIDDEN = -1e9
@@ -31,25 +30,20 @@ def features_graph(model: SentenceModel) -> ModelProto:
         UnsupportedFileError: the network takes or gives something that is not known here.
         CorruptFileError: a file is damaged.
     """
-    if model.onnx is not None:
-        graph = _read_onnx(model.onnx)
-        _take_two_inputs(graph, model.onnx)
-    elif model.weights is not None:
-        graph = bert_graph(model.weights, model.config)
-    else:
-        raise InputError("the sentence model has neither an ONNX file nor weights")
+    graph = _read_onnx(model.network)
+    _take_two_inputs(graph, model.network)
     nodes = _Nodes(graph)
-    outputs = {each.name: len(each.type.tensor_type.shape.dim) for each in graph.graph.output}
+    outputs = {each.name: each.type.tensor_type for each in graph.graph.output}
     if "sentence_embedding" in outputs:
-        features = "sentence_embedding"
+        features = nodes.single("sentence_embedding", outputs["sentence_embedding"].elem_type)
     else:
-        tokens = next((name for name, rank in outputs.items() if rank == 3), None)
+        tokens = next((name for name, kind in outputs.items() if len(kind.shape.dim) == 3), None)
         if tokens is None:
             raise UnsupportedFileError(
-                f"{model.onnx}: the outputs are {', '.join(outputs)}; expected sentence_embedding, or vectors of "
+                f"{model.network}: the outputs are {', '.join(outputs)}; expected sentence_embedding, or vectors of "
                 "tokens (rows, tokens, columns)"
             )
-        features = nodes.pooled(tokens, model.pooling)
+        features = nodes.pooled(nodes.single(tokens, outputs[tokens].elem_type), model.pooling)
         if model.is_normalised:
             features = nodes.normalised(features)
     nodes.add("Identity", [features], output=FEATURES)
@@ -102,9 +96,16 @@ def _read_onnx(path: Path) -> ModelProto:
     # A damaged file gives errors of protobuf, of onnx and of the system.
     except Exception as error:
         raise CorruptFileError(f"{path} cannot be read as ONNX: {str(error)[:200]}") from error
-    if _opset(model) < _OLDEST_OPSET:
-        model = version_converter.convert_version(model, OPSET)
-    return model
+    if _opset(model) >= _OPSET:
+        return model
+    try:
+        return version_converter.convert_version(model, _OPSET)
+    # Its errors have no other base class.
+    except Exception as error:
+        raise UnsupportedFileError(
+            f"{path} is of ONNX opset {_opset(model)} and cannot be converted to {_OPSET} ({str(error)[:200]}): export "
+            f"it again with --opset {_OPSET} or more"
+        ) from error
 
 
 def _opset(model: ModelProto) -> int:
@@ -156,6 +157,12 @@ class _Nodes:
         name = f"hamtarget/constant_{len(self._graph.initializer)}"
         self._graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
         return name
+
+    def single(self, x: str, kind: int) -> str:
+        """Return numbers as float32, into which those of another kind are cast."""
+        from onnx import TensorProto
+
+        return x if kind == TensorProto.FLOAT else self.add("Cast", [x], to=TensorProto.FLOAT)
 
     def reduced(self, operation: str, x: str, *, axis: int, keepdims: bool) -> str:
         """Add a reduction along an axis."""

@@ -1,18 +1,21 @@
 """Every layout gives the same set; what is missing or does not belong together is named."""
 
 import os
+import stat
 import struct
+import zipfile
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from hamtarget.datasets import exact_neighbors, open_vector_set
-from hamtarget.datasets.vectors import vector_sets
 from hamtarget.errors import CorruptFileError, DtypeError, FileError, HamtargetError, ShapeError, UnsupportedFileError
+from hamtarget.evaluation import exact_neighbors
+from research.datasets import vector_sets
+from research.datasets.vector_sets import cached_neighbors, open_vector_set
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("HAMTARGET_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
@@ -213,6 +216,95 @@ def test_a_truncated_file_never_gives_a_set_unnoticed(tmp_path, parts, write):
             assert np.array_equal(found.learn, parts["learn"][: len(found.learn)])
             assert np.array_equal(found.base[found.neighbors], parts["base"][parts["neighbors"]])
         path.write_bytes(content)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Queries, base, a folder for data, the cache folder, and how often neighbours were computed."""
+    random = np.random.default_rng(0)
+    data, cache, calls = tmp_path / "data", tmp_path / "cache", []
+    data.mkdir()
+    monkeypatch.setenv("HAMTARGET_CACHE", str(cache))
+
+    def counted(*arguments, **options):
+        calls.append(1)
+        return exact_neighbors(*arguments, **options)
+
+    monkeypatch.setattr(vector_sets, "exact_neighbors", counted)
+    return random.integers(0, 9, (5, 3)), random.integers(0, 9, (20, 3)), data, cache, calls
+
+
+def test_neighbors_are_computed_once_and_kept_beside_the_data(small):
+    queries, base, data, cache, calls = small
+    wanted = exact_neighbors(queries, base, 4)
+    for _ in range(2):
+        assert np.array_equal(cached_neighbors(queries, base, 4, folder=data), wanted)
+    assert len(calls) == 1
+    assert len(os.listdir(data)) == 1
+    assert not cache.exists()
+
+
+def test_another_content_is_another_file(small):
+    queries, base, data, _, calls = small
+    other = base.copy()
+    other[3, 1] += 1
+    for arguments in ((queries, base, 4), (queries, other, 4), (queries + 1, base, 4), (queries, base, 3)):
+        cached_neighbors(*arguments, folder=data)
+    cached_neighbors(queries.astype(np.int32), base, 4, folder=data)
+    assert len(calls) == len(os.listdir(data)) == 5
+
+
+def test_a_read_only_folder_is_left_alone(small):
+    queries, base, data, cache, calls = small
+    data.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        for _ in range(2):
+            cached_neighbors(queries, base, 4, folder=data)
+    finally:
+        data.chmod(stat.S_IRWXU)
+    assert len(calls) == 1
+    assert os.listdir(data) == []
+    assert len(os.listdir(cache)) == 1
+
+
+def test_nowhere_to_write_is_no_error(small, monkeypatch):
+    queries, base, data, _, calls = small
+
+    def fail(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(vector_sets, "write_atomically", fail)
+    wanted = exact_neighbors(queries, base, 4)
+    for _ in range(2):
+        assert np.array_equal(cached_neighbors(queries, base, 4, folder=data), wanted)
+    assert len(calls) == 2
+
+
+def test_a_damaged_cache_is_computed_again(small):
+    queries, base, data, _, calls = small
+    wanted = cached_neighbors(queries, base, 4, folder=data)
+    (path,) = data.iterdir()
+    whole = path.read_bytes()
+    damaged = [whole[:length] for length in range(0, len(whole), 13)]
+    for position in range(0, 8 * len(whole), 101):
+        content = bytearray(whole)
+        content[position // 8] ^= 1 << position % 8
+        damaged.append(bytes(content))
+    for content in damaged:
+        path.write_bytes(content)
+        assert np.array_equal(cached_neighbors(queries, base, 4, folder=data), wanted)
+    assert len(calls) > len(damaged) // 2
+    assert path.read_bytes() == whole or len(calls) <= len(damaged)
+
+
+def test_a_cache_that_unpacks_to_far_more_is_computed_again(small):
+    queries, base, data, _, calls = small
+    wanted = cached_neighbors(queries, base, 4, folder=data)
+    (path,) = data.iterdir()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("neighbors.npy", bytes(10 << 20))
+    assert np.array_equal(cached_neighbors(queries, base, 4, folder=data), wanted)
+    assert len(calls) == 2
 
 
 @pytest.mark.slow

@@ -1,7 +1,14 @@
-"""Sets of vectors to measure search with: rows to learn from, rows to search in, queries and their true neighbours."""
+"""Sets of vectors to measure search with: rows to learn from, rows to search in, queries and their true neighbours.
+
+True neighbours that a set does not have are computed once, and kept in a file beside the data or in the cache folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import io
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +19,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.datasets.vectors.hdf5_files import hdf5_attribute
-from hamtarget.datasets.vectors.neighbor_cache import cached_neighbors
-from hamtarget.datasets.vectors.vector_files import Vectors, checked_vectors, open_vectors, read_arrays
-from hamtarget.errors import CorruptFileError, DtypeError, FileError, ShapeError, UnsupportedFileError
+from hamtarget._files import write_atomically
+from hamtarget.datasets import open_vectors
+from hamtarget.datasets.archives import read_npz
+from hamtarget.datasets.content_cache import cache_folder
+from hamtarget.datasets.vector_files import Vectors, checked_vectors, read_arrays, row_blocks
+from hamtarget.errors import (
+    CorruptFileError,
+    DtypeError,
+    FileError,
+    HamtargetError,
+    ShapeError,
+    UnsupportedFileError,
+)
+from hamtarget.evaluation import exact_neighbors
 from hamtarget.progress import Progress
 
 # A set without vectors to learn from uses at most this many of its base: as many as SIFT 1M has.
@@ -40,6 +57,9 @@ _EXPECTED = (
 # Queries on which the neighbours that came with a set are checked: they must be in the order of their distances.
 _QUERIES_TRIED = 16
 _ORDER_TOLERANCE = 1e-3
+# Part of the key of kept neighbours. A change of the computation or of the file needs a new version.
+_VERSION = "hamtarget exact neighbors 1"
+_MAX_HEADER = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +214,7 @@ def _neighbors_of(files: Mapping[str, Sequence[Path]]) -> NDArray[Any] | None:
 
 def _open_hdf5_set(path: Path, *, k: int, seed: int, progress: Progress | None) -> VectorSet:
     arrays = read_arrays(path, ["train", "test"])
-    distance = hdf5_attribute(path, "distance") or "euclidean"
+    distance = _distance_of(path)
     if distance not in ("euclidean", "angular"):
         raise UnsupportedFileError(f"{path} has the distance {distance!r}; expected 'euclidean' or 'angular'")
     base, queries = (checked_vectors(arrays[key](), where=f"{path}, array {key!r}") for key in ("train", "test"))
@@ -205,6 +225,14 @@ def _open_hdf5_set(path: Path, *, k: int, seed: int, progress: Progress | None) 
     rows = np.sort(np.random.default_rng(seed).choice(len(base), n_learn, replace=False))
     name = f"{path.stem} (learn: {n_learn:,} rows of base, seed {seed})"
     return _checked(base[rows], base, queries, neighbors, name=name, folder=path.parent, k=k, progress=progress)
+
+
+def _distance_of(path: Path) -> str:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        distance = file.attrs.get("distance", "euclidean")
+    return distance.decode() if isinstance(distance, bytes) else str(distance)
 
 
 def _unit(vectors: Vectors) -> NDArray[np.float32]:
@@ -261,3 +289,75 @@ def _checked_neighbors(neighbors: NDArray[Any], queries: Vectors, base: Vectors,
                 "them computed"
             )
     return ids
+
+
+def cached_neighbors(
+    queries: NDArray[Any], base: NDArray[Any], k: int, *, folder: Path, progress: Progress | None = None
+) -> NDArray[np.int64]:
+    """Return what `exact_neighbors` returns, from a file if there is one for this content; else compute and write it.
+
+    The file is `exact-neighbors-<checksum of queries, base and k>.npz` in `folder` or, if that is read-only, in
+    `cache_folder()`. A damaged file is computed again and replaced. It is no error if no file can be written.
+
+    Args:
+        queries: as in `exact_neighbors`.
+        base: as in `exact_neighbors`.
+        k: as in `exact_neighbors`.
+        folder: the folder of the data.
+        progress: called with the number of queries done and of all queries, if neighbours have to be computed.
+    """
+    key = content_checksum(queries, base, label=f"{_VERSION} {k}")
+    # A quarter of the key is enough that no two contents share a name.
+    name = f"exact-neighbors-{key.hex()[:16]}.npz"
+    folders = [folder, cache_folder()]
+    for place in folders:
+        found = _read(place / name, key, (len(queries), k))
+        if found is not None:
+            return found
+    neighbors = exact_neighbors(queries, base, k, progress=progress)
+    for place in folders:
+        if _read_only(place):
+            continue
+        # A full disk must not cost the hours that the neighbours took.
+        with contextlib.suppress(OSError):
+            write_atomically(place / name, _packed(neighbors, key))
+            break
+    return neighbors
+
+
+def _packed(neighbors: NDArray[np.int64], key: bytes) -> bytes:
+    content = io.BytesIO()
+    np.savez_compressed(content, neighbors=neighbors, checksum=_checksum(neighbors, key))
+    return content.getvalue()
+
+
+def _read(path: Path, key: bytes, shape: tuple[int, int]) -> NDArray[np.int64] | None:
+    """Return the neighbours in a file, or None if it does not exist, is damaged, or is of other content."""
+    most = _MAX_HEADER + math.prod(shape) * np.dtype(np.int64).itemsize
+    try:
+        neighbors: NDArray[np.int64] = read_npz(path, "neighbors", most)
+        checksum = read_npz(path, "checksum", most)
+    except HamtargetError:
+        return None
+    if neighbors.dtype != np.int64 or neighbors.shape != shape:
+        return None
+    return neighbors if np.array_equal(checksum, _checksum(neighbors, key)) else None
+
+
+def _checksum(neighbors: NDArray[np.int64], key: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(key + neighbors.tobytes()).digest(), dtype=np.uint8)
+
+
+def _read_only(folder: Path) -> bool:
+    """Return True if the folder exists and its permissions forbid writing, even where a superuser could."""
+    return folder.exists() and (not os.access(folder, os.W_OK) or not folder.stat().st_mode & 0o222)
+
+
+def content_checksum(*arrays: NDArray[Any], label: str) -> bytes:
+    """Return the SHA-256 of the element types, shapes and elements of arrays, and of `label`, which names its use."""
+    checksum = hashlib.sha256(label.encode())
+    for array in arrays:
+        checksum.update(f" {array.dtype.str} {array.shape} ".encode())
+        for _, block in row_blocks(array):
+            checksum.update(np.ascontiguousarray(block).data)
+    return checksum.digest()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget.datasets.vectors.vector_files import checked_vectors, row_blocks
+from hamtarget.datasets.vector_files import checked_vectors, row_blocks
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.progress import Progress
 

@@ -8,7 +8,6 @@ memory, of which a forged file must not take all: see `archives`. docs/data.md d
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -19,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._reading import max_bytes_of
-from hamtarget.datasets.vectors.archives import npz_names, open_npy, read_npz, readable
-from hamtarget.datasets.vectors.hdf5_files import hdf5_names, read_hdf5
+from hamtarget.datasets.archives import hdf5_names, npz_names, open_npy, read_hdf5, read_npz, readable
 from hamtarget.errors import (
     CorruptFileError,
     DtypeError,
@@ -158,16 +156,6 @@ def checked_vectors(array: NDArray[Any], *, where: str) -> Vectors:
     for start, block in row_blocks(array):
         _check_finite(block, first_row=start, where=where)
     return array
-
-
-def content_checksum(*arrays: NDArray[Any], label: str) -> bytes:
-    """Return the SHA-256 of the element types, shapes and elements of arrays, and of `label`, which names its use."""
-    checksum = hashlib.sha256(label.encode())
-    for array in arrays:
-        checksum.update(f" {array.dtype.str} {array.shape} ".encode())
-        for _, block in row_blocks(array):
-            checksum.update(np.ascontiguousarray(block).data)
-    return checksum.digest()
 
 
 def row_blocks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -1,17 +1,28 @@
-"""The interface `SignalTypeIndex` of threatexchange, for PDQ hashes, on a `MultiIndex`."""
+"""An index for Meta's package threatexchange: PDQ hashes on a `MultiIndex`, exact, with additions while it is queried.
+
+`serialize` writes the index and its entries as one stream of bytes: a head, the file of the index, and the entries as
+JSON. The head is 8 bytes that name the format, then three numbers of 8 bytes, little-endian: the threshold, the length
+of the index file, and the length of the JSON; then the CRC-32 of the JSON in 4 bytes. The index file has checksums of
+its own.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
+import struct
+import tempfile
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import numpy as np
 
 from hamtarget.codes import Codes, check_radius
-from hamtarget.errors import InputError, MissingExtraError
-from hamtarget.integrations.threatexchange.index_stream import read_stream, write_stream
+from hamtarget.errors import CorruptFileError, InputError, MissingExtraError
 from hamtarget.search import MultiIndex
 
 try:
@@ -21,6 +32,8 @@ except ImportError as error:
         f"hamtarget.integrations.threatexchange needs threatexchange ({error}): pip install 'hamtarget[threatexchange]'"
     ) from error
 
+__all__ = ["PDQMultiIndex"]
+
 Entry = TypeVar("Entry")
 
 _N_BITS = 256
@@ -28,6 +41,13 @@ _N_DIGITS = _N_BITS // 4
 # The distance within which PDQ's authors call a match confident.
 _THRESHOLD = 31
 _ENTRIES_AT_A_TIME = 1 << 16
+_NAME = b"HTXPDQ01"
+_HEAD = struct.Struct("<8sQQQI")
+_PIECE = 1 << 20
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc, unused-ignore]  # Any where it is not installed
@@ -37,7 +57,7 @@ class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc, unused-ignore
     with several entries.
 
     Example:
-        >>> from hamtarget.integrations.threatexchange.pdq_index import PDQMultiIndex
+        >>> from hamtarget.integrations.threatexchange import PDQMultiIndex
         >>> index = PDQMultiIndex.build([("0" * 64, {"case": 7}), ("f" * 64, {"case": 8})])
         >>> [(match.metadata, match.similarity_info.distance) for match in index.query("0" * 63 + "1")]
         [({'case': 7}, 1)]
@@ -106,7 +126,7 @@ class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc, unused-ignore
             InputError: an entry is not what JSON holds: None, a bool, a number, a string, or lists and dicts of these.
         """
         with self._adding:
-            write_stream(fout, self._index, self._entries, self.threshold)
+            _write_stream(fout, self._index, self._entries, self.threshold)
 
     @classmethod
     def deserialize(cls, fin: BinaryIO) -> PDQMultiIndex[Any]:
@@ -115,7 +135,7 @@ class PDQMultiIndex(SignalTypeIndex[Entry]):  # type: ignore[misc, unused-ignore
         Raises:
             CorruptFileError: the stream holds something else, or is damaged.
         """
-        index, entries, threshold = read_stream(fin)
+        index, entries, threshold = _read_stream(fin)
         result: PDQMultiIndex[Any] = cls(threshold=threshold)
         result._index, result._entries = index, entries
         return result
@@ -148,3 +168,70 @@ def _codes(signals: list[str]) -> Codes:
 
 def _is_hash(signal: object) -> bool:
     return isinstance(signal, str) and len(signal) == _N_DIGITS and all(c in "0123456789abcdefABCDEF" for c in signal)
+
+
+def _write_stream(out: BinaryIO, index: MultiIndex, entries: list[Any], threshold: int) -> None:
+    """Write an index and its entries.
+
+    Raises:
+        InputError: an entry is not what JSON holds.
+    """
+    text = _as_json(entries)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pdq.index"
+        index.save(path)
+        out.write(_HEAD.pack(_NAME, threshold, path.stat().st_size, len(text), zlib.crc32(text)))
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, out, _PIECE)
+    out.write(text)
+
+
+def _read_stream(source: BinaryIO) -> tuple[MultiIndex, list[Any], int]:
+    """Return an index, its entries and the threshold.
+
+    Raises:
+        CorruptFileError: the stream holds something else, or is damaged.
+    """
+    head = source.read(_HEAD.size)
+    if len(head) < _HEAD.size or not head.startswith(_NAME):
+        raise CorruptFileError(f"the stream begins with {head[:8]!r}; expected what PDQMultiIndex.serialize wrote")
+    _, threshold, index_size, text_size, checksum = _HEAD.unpack(head)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pdq.index"
+        with path.open("wb") as file:
+            _copy(source, file, index_size)
+        # A copy in memory: the file goes with its folder.
+        index = MultiIndex.open(path, mmap=False)
+    text = source.read(text_size)
+    if len(text) < text_size or zlib.crc32(text) != checksum:
+        raise CorruptFileError("the entries of the stream are damaged or cut off; serialize the index again")
+    entries = json.loads(text)
+    rows = index.ids()
+    if not isinstance(entries, list) or len(entries) != len(rows) or (len(rows) and rows[-1] != len(rows) - 1):
+        raise CorruptFileError(f"the stream has {len(rows):,} rows, and other entries; serialize the index again")
+    if index.n_bits != 256 or index.radius != threshold:
+        raise CorruptFileError(f"the index of the stream has {index.n_bits} bits and radius {index.radius}")
+    return index, entries, int(threshold)
+
+
+def _as_json(entries: list[Any]) -> bytes:
+    try:
+        text = json.dumps(entries, separators=(",", ":"), allow_nan=False)
+        # JSON has no tuples, and names of fields are strings: what comes back differently is refused.
+        if json.loads(text) == entries:
+            return text.encode()
+    except (TypeError, ValueError):
+        pass
+    raise InputError(
+        "an entry is not what JSON holds, and nothing else is written: expected None, bool, int, float, str, or lists "
+        "and dicts of these; keep such entries elsewhere, and their keys here"
+    )
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while size:
+        piece = source.read(min(size, _PIECE))
+        if not piece:
+            raise CorruptFileError(f"the stream ends {size:,} bytes too early; serialize the index again")
+        target.write(piece)
+        size -= len(piece)
