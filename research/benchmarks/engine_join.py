@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from hamtarget.codes import Codes  # noqa: E402
-from hamtarget.query import Work
+from hamtarget.query import Work  # noqa: E402
 from hamtarget.search import pairs_within  # noqa: E402
 from research.benchmarks.search_memory import resident  # noqa: E402
 from research.peers.code_peers import HAMMINGBIRD_JOINS, hammingbird_pairs  # noqa: E402

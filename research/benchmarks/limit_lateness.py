@@ -18,14 +18,14 @@ import numpy as np
 
 from hamtarget.errors import LimitError
 from hamtarget.evaluation.provenance import provenance, write_json
-from hamtarget.query import Asked, Bounds, Work
+from hamtarget.query import Asked, Bounds, RunningBounds, Work
 from hamtarget.search import Embeddings, FlatIndex, MultiIndex
 
 N_DIMS = 32
 N_QUERIES = 8_192
 
 
-def searches(n_rows: int) -> dict[str, Callable[[Limits], Any]]:
+def searches(n_rows: int) -> dict[str, Callable[[RunningBounds], Any]]:
     """Return searches by what they spend their time with."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (n_rows, 8), dtype=np.uint8)
@@ -45,30 +45,30 @@ def searches(n_rows: int) -> dict[str, Callable[[Limits], Any]]:
     equal = np.where(logits > 0, np.float32(1), np.float32(-1))
     half = rng.random(n_rows) < 0.5
     some = np.flatnonzero(half)
-    ranking: dict[str, Any] = {"rerank": 10, "embedding": vectors[:N_QUERIES]}
+    ranked = Asked(queries, embeddings=vectors[:N_QUERIES])
     many = np.tile(codes, (16, 1))
     return {
-        "own buckets": lambda limits: one.search_batch(many, work=Work(limits)),
-        "flipped buckets": lambda limits: one.search_batch(queries, 9, work=Work(limits)),
-        "scan, all rows are hits": lambda limits: one.search_batch(queries, 63, work=Work(limits)),
-        "scan, several parts": lambda limits: parts.search_batch(queries, 63, work=Work(limits)),
-        "scan, two threads": lambda limits: one.search_batch(queries, 63, work=Work(limits, threads=2)),
-        "flat index": lambda limits: flat.search_batch(queries, 20, work=Work(limits)),
-        "one code in all rows": lambda limits: copies.search_batch(zeros, work=Work(limits)),
-        "large limit": lambda limits: parts.search_batch(queries, 63, limit=n_rows // 2, work=Work(limits)),
-        "nearest": lambda limits: one.nearest_batch(queries, 1000, work=Work(limits)),
-        "re-ranking": lambda limits: one.search_batch(queries, 63, **ranking, limits=limits),
-        "probing": lambda limits: one.search_batch(
-            Asked(logits=logits), budget=n_rows // 2, radius=63, work=Work(limits)
+        "own buckets": lambda bounds: one.search_batch(many, work=Work(bounds)),
+        "flipped buckets": lambda bounds: one.search_batch(queries, 9, work=Work(bounds)),
+        "scan, all rows are hits": lambda bounds: one.search_batch(queries, 63, work=Work(bounds)),
+        "scan, several parts": lambda bounds: parts.search_batch(queries, 63, work=Work(bounds)),
+        "scan, two threads": lambda bounds: one.search_batch(queries, 63, work=Work(bounds, threads=2)),
+        "flat index": lambda bounds: flat.search_batch(queries, 20, work=Work(bounds)),
+        "one code in all rows": lambda bounds: copies.search_batch(zeros, work=Work(bounds)),
+        "large limit": lambda bounds: parts.search_batch(queries, 63, limit=n_rows // 2, work=Work(bounds)),
+        "nearest": lambda bounds: one.nearest_batch(queries, 1000, work=Work(bounds)),
+        "re-ranking": lambda bounds: one.search_batch(ranked, 63, rerank=10, work=Work(bounds)),
+        "probing": lambda bounds: one.search_batch(
+            Asked(logits=logits), budget=n_rows // 2, radius=63, work=Work(bounds)
         ),
-        "probing, equal logits": lambda limits: one.search_batch(
-            Asked(logits=equal), budget=n_rows // 2, radius=63, work=Work(limits)
+        "probing, equal logits": lambda bounds: one.search_batch(
+            Asked(logits=equal), budget=n_rows // 2, radius=63, work=Work(bounds)
         ),
-        "probing, ranked by logits": lambda limits: parts.search_batch(
-            Asked(logits=logits), budget=n_rows // 2, radius=63, rerank=1000, work=Work(limits)
+        "probing, ranked by logits": lambda bounds: parts.search_batch(
+            Asked(logits=logits), budget=n_rows // 2, radius=63, rerank=1000, work=Work(bounds)
         ),
-        "mask": lambda limits: one.search_batch(queries, 40, filter=half, work=Work(limits)),
-        "ids": lambda limits: one.search_batch(queries, 40, filter=some, work=Work(limits)),
+        "mask": lambda bounds: one.search_batch(queries, 40, filter=half, work=Work(bounds)),
+        "ids": lambda bounds: one.search_batch(queries, 40, filter=some, work=Work(bounds)),
     }
 
 
@@ -89,13 +89,13 @@ def main() -> None:
     )
 
 
-def _lateness(search: Callable[[Limits], Any], deadline: float) -> float:
+def _lateness(search: Callable[[RunningBounds], Any], deadline: float) -> float:
     """Return milliseconds from the deadline to the error."""
-    limits = Bounds(seconds=deadline).start()
+    bounds = Bounds(seconds=deadline).start()
     try:
-        search(limits)
+        search(bounds)
     except LimitError:
-        return -1000 * limits.seconds_left
+        return -1000 * bounds.seconds_left
     raise RuntimeError(f"a search ended before its deadline of {deadline} s; give it more rows")
 
 

@@ -311,7 +311,7 @@ class Usearch(Method):
 
     def nearest(self, queries: Codes, k: int) -> Found:
         """Return the `k` nearest that it finds, by distance."""
-        found = self.index.search(queries, k, exact=self.exact, work=Work(threads=1))
+        found = self.index.search(queries, k, threads=1, exact=self.exact)
         return np.arange(0, len(queries) * k + 1, k), found.keys.ravel(), found.distances.ravel()
 
 

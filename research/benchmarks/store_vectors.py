@@ -1,12 +1,12 @@
-"""Time the nearest vectors in a store, beside a bare `NeighborIndex` and beside probes of learned codes.
+"""Time the nearest vectors in a store, and next to it a bare `NeighborIndex` and probes of learned codes.
 
     python -m research.benchmarks.store_vectors --out research/results/store_vectors.json
 
-A folder is filled with rows of sift1m, and tuned. It is then asked by `nearest_batch` and by `nearest`, one query at a
-time; so is a `NeighborIndex` that was fitted to the same rows; and so is the store by `probe`, with settings that were
-tuned for the same recall: this is how stores found vectors before they had cells. The encoder is an ONNX file, as
-`hamtarget train` writes it. All use one thread. Times are process
-time, in turns; a figure is the median. Recall is the share of the true 10 nearest among the 10 found.
+A folder is filled with rows of sift1m, and tuned. Its `nearest_batch` is timed, and its `nearest`, one query at a time.
+A `NeighborIndex` that was fitted to the same rows is timed in the same way. So is the store with a budget, by settings
+that were tuned for the same recall: a store without cells finds vectors like this. The encoder is an ONNX file, as
+`hamtarget train` writes it. All use one thread. Times are process time, in turns; a figure is the median. Recall is the
+share of the true 10 nearest among the 10 found.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hamtarget.encoders import Encoder, open_encoder
 from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
-from hamtarget.search import MultiIndex, NeighborIndex
-from hamtarget.search.requests import Requests
+from hamtarget.query import Asked, Query
+from hamtarget.search import Answer, MultiIndex, NeighborIndex
 from hamtarget.store import Store
 from hamtarget.store.vectors.tuning import Tuning, n_tuning_queries, tune_index
 from research.benchmarks.search_sets import data_folder
@@ -72,9 +72,8 @@ def probe_tuning(base: Rows, encoder: Encoder, store: Store) -> Tuning:
         here = slice(start, start + BATCH)
         index.add(np.arange(len(base))[here], encoder.encode(base[here]), vectors[here])
     rows = np.sort(np.random.default_rng(0).choice(len(base), n_tuning_queries(len(base)), replace=False))
-    requests = Requests(store.n_bits, store.radius, kind)
-    queries = vectors[rows].astype(np.float32)
-    return tune_index(index, requests, rows, encoder.logits(base[rows]), queries, K)
+    asked = Asked(logits=encoder.logits(base[rows]), embeddings=vectors[rows].astype(np.float32))
+    return tune_index(index, rows, asked, K)
 
 
 def ids_of(hits: Any, n_queries: int) -> NDArray[np.int64]:
@@ -93,16 +92,15 @@ def compared(
     """Return what each way finds at a recall, and how fast."""
     singles = asked[:N_SINGLE]
     point = next((point for point in tuning.points if point.recall >= recall), tuning.points[-1])
-    probe: dict[str, Any] = {
-        "budget": point.budget,
-        "comparisons": point.comparisons,
-        "rerank": K,
-        "radius": store.n_bits - 1,
-    }
+    wanted = Query(store.n_bits - 1, budget=point.budget, comparisons=point.comparisons, rerank=K)
+
+    def probe(queries: NDArray[np.float32]) -> Answer:
+        return store.answer(Asked(logits=store.encoder.logits(queries), embeddings=queries), wanted)
+
     batches: dict[str, Callable[[], Any]] = {
         "store": lambda: store.nearest_batch(asked, K, recall=recall),
         "index": lambda: bare.search(asked, K, recall=recall, threads=1),
-        "probes": lambda: store.probe_batch(asked, **probe),
+        "probes": lambda: probe(asked),
     }
     found = {
         "store": ids_of(batches["store"](), len(asked)),
@@ -112,7 +110,7 @@ def compared(
     calls = {f"{name}, batch": call for name, call in batches.items()} | {
         "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
         "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
-        "probes, one": lambda: [store.probe(query, **probe) for query in singles],
+        "probes, one": lambda: [probe(query[None])[0] for query in singles],
     }
     counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}
     microseconds = median_cpu(calls, counts, REPEATS)

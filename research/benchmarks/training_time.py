@@ -85,6 +85,7 @@ def trained(
 def found(encoder: HashEncoder, vectors: VectorSet) -> dict[str, float]:
     """Return the recall of probing the base of a set with the codes of an encoder."""
     # The native core need not be there where models are only trained.
+    from hamtarget.query import Asked, Query
     from hamtarget.search import Embeddings, MultiIndex
 
     kind = Embeddings(vectors.base.shape[1], "float16", "l2")
@@ -94,13 +95,9 @@ def found(encoder: HashEncoder, vectors: VectorSet) -> dict[str, float]:
         rows = np.asarray(vectors.base[first : first + _ROWS_AT_ONCE])
         index.add(np.arange(first, first + len(rows)), encoder.encode(rows), rows.astype(np.float16))
     queries = np.asarray(vectors.queries)
-    hits = index.probe_batch(
-        encoder.logits(queries),
-        BUDGET,
-        radius=N_BITS - 1,
-        rerank=_NEAREST,
-        embedding=queries.astype(np.float32),
-        comparisons=COMPARISONS,
+    hits = index.answer(
+        Asked(logits=encoder.logits(queries), embeddings=queries.astype(np.float32)),
+        Query(N_BITS - 1, budget=BUDGET, comparisons=COMPARISONS, rerank=_NEAREST),
     )
     first_found, ten_found = 0, 0
     for number, true in enumerate(np.asarray(vectors.neighbors)):

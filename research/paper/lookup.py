@@ -83,7 +83,7 @@ def nearest_found(hits: Answer, truth: NDArray[np.int64]) -> int:
 
 
 def counted(hits: Answer) -> tuple[Answer, Costs]:
-    """Return the hits of a batch that was searched with `cost=True`, and the costs."""
+    """Return the hits of a batch that was searched with `Work(costs=True)`, and the costs."""
     if hits.costs is None:
-        raise TypeError("expected hits of a search with cost=True")
+        raise TypeError("expected hits of a search with Work(costs=True)")
     return hits, hits.costs

@@ -18,7 +18,7 @@ from hamtarget.answer import Costs
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
-from hamtarget.query import Asked
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, Embeddings, MultiIndex, unit_int8
 from research.datasets.vector_sets import VectorSet
 from research.paper.lookup import K, counted, nearest_found
@@ -162,8 +162,10 @@ class ProbedIndex:
         # Everything that is read may be a hit: which rows are compared is up to their asymmetric distance.
         widest = self.encoder.n_bits - 1
         return counted(
-            self.index.probe_batch(
-                logits, budget, radius=widest, comparisons=comparisons, rerank=K, embedding=rows, cost=True
+            self.index.answer(
+                Asked(logits=logits, embeddings=rows),
+                Query(widest, budget=budget, comparisons=comparisons, rerank=K),
+                Work(costs=True),
             )
         )
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.query import Work
 from research.peers.library import Library, Plan, Searcher, Setting, Shape, float_rows, ready_queries
 
 _FILE = "index.bin"
@@ -118,7 +117,7 @@ class _Usearch(Searcher):
     def search(self, queries: NDArray[Any], k: int, setting: Setting) -> NDArray[Any]:
         self._index.expansion_search = setting["expansion"]
         ready = _bytes_or_floats(queries, self._plan, self._shape, self._scale)
-        matches = self._index.search(ready, k, work=Work(threads=1))
+        matches = self._index.search(ready, k, threads=1)
         return np.asarray(matches.keys).reshape(len(queries), k).astype(np.int64)
 
 
