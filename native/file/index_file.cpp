@@ -18,8 +18,6 @@ namespace {
 
 // The section "index": what the index is, in this order.
 enum Field : std::size_t { kNumBytes, kNumTables, kRadius, kNumDims, kElement, kMetric, kNumParts, kIsPlanned, kNumFields };
-// Files of version 1 end before kIsPlanned.
-constexpr std::size_t kNumFieldsBefore = kIsPlanned;
 
 constexpr std::size_t kMostRows = 0xFFFFFFFE;
 
@@ -104,7 +102,7 @@ class PartReader {
 
     // Which rows have each code, where rows share codes.
     SharedCodes read_shared(std::size_t n_codes) const {
-        if (file_->version() < 3 || !file_->has(name(part_, "shared"))) return {};
+        if (!file_->has(name(part_, "shared"))) return {};
         const auto lists = array<std::uint32_t>(name(part_, "shared"));
         if (lists.size() < 2 * n_codes || lists.size() > kMostRows)
             reject("section '" + name(part_, "shared") + "' has " + std::to_string(lists.size()) +
@@ -163,7 +161,7 @@ class PartReader {
                     .codes = segment.codes.data(),
                     .rows = j > 0 ? segment.tables[0].rows : nullptr,
                     .n_rows = static_cast<std::uint32_t>(n_rows)};
-        if (j > 0 && file_->version() > 1 && file_->has(name(part_, j, "excerpts"))) {
+        if (j > 0 && file_->has(name(part_, j, "excerpts"))) {
             table.excerpts = read_excerpts(table, j);
         } else {
             table.rows = rows_of(file_->section<std::uint32_t>(name(part_, j, "rows"), n_rows).data());
@@ -296,13 +294,12 @@ std::unique_ptr<MultiIndex> open_index(const std::filesystem::path& path, Snapsh
                                        SnapshotFile::Check check, const CodeKernel& kernel) {
     const auto file = std::make_shared<const SnapshotFile>(SnapshotFile::open(path, kIndexKind, access, check));
     if (check != SnapshotFile::Check::all) file->verify("index");
-    const bool is_first_version = file->version() == 1;
-    const auto fields = file->section<std::uint64_t>("index", is_first_version ? kNumFieldsBefore : kNumFields);
+    const auto fields = file->section<std::uint64_t>("index", kNumFields);
     const Layout cut{.n_bytes = fields[kNumBytes],
                      .n_tables = fields[kNumTables],
-                     .is_planned = !is_first_version && fields[kIsPlanned] == 1,
+                     .is_planned = fields[kIsPlanned] == 1,
                      .radius = fields[kRadius]};
-    if (!is_first_version && fields[kIsPlanned] > (cut.n_tables ? 1u : 0u))
+    if (fields[kIsPlanned] > (cut.n_tables ? 1u : 0u))
         file->reject("section 'index' says that there is a plan, by a number that means nothing");
     if (cut.n_bytes < 1 || cut.n_bytes > kMaxCodeBytes || cut.n_tables > 8 * cut.n_bytes ||
         fields[kRadius] >= 8 * cut.n_bytes || fields[kNumDims] > kMaxDims ||

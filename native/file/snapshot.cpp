@@ -111,12 +111,11 @@ void SnapshotFile::check_header(const format::Header& header, std::uint64_t n_by
     if (std::memcmp(header.magic, format::kMagic, sizeof header.magic) != 0)
         reject("it does not begin like a file of hamtarget");
     if (header.checksum != format::header_checksum(header)) reject("its header is damaged");
-    // Nothing but magic, version and checksum has a meaning that later versions keep.
-    if (header.version > format::kVersion)
+    // Nothing but magic, version and checksum has a meaning that other versions share.
+    if (header.version != format::kVersion)
         throw UnsupportedFile(path_.string() + ": it has format version " + std::to_string(header.version) +
-                              "; this version of hamtarget reads up to " + std::to_string(format::kVersion) +
-                              ": update hamtarget, or save the file with an older one");
-    if (header.version == 0) reject("it has format version 0; the first is 1");
+                              "; this hamtarget reads version " + std::to_string(format::kVersion) +
+                              ": install the hamtarget that wrote it, or make the file again");
     if (header.n_bytes != n_bytes)
         reject("it has " + std::to_string(n_bytes) + " bytes; expected " + std::to_string(header.n_bytes));
     if (!format::is_name(header.kind) || header.reserved != 0) reject("its header makes no sense");

@@ -62,7 +62,6 @@ class SnapshotFile {
 
     const std::filesystem::path& path() const { return path_; }
     std::string_view kind() const { return format::text_of(header().kind); }
-    std::uint32_t version() const { return header().version; }
     std::size_t n_bytes() const { return n_bytes_; }
 
     // Sections are in the order of their names.

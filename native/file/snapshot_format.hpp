@@ -25,7 +25,7 @@ struct CorruptFile : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The file is whole, but a later version of this library wrote it.
+// The file is whole, but of another version than this library reads.
 struct UnsupportedFile : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -48,7 +48,7 @@ inline constexpr std::size_t kMaxSections = 65'536;
 inline constexpr char kMagic[8] = {'\x89', 'H', 'A', 'M', '\r', '\n', '\x1a', '\n'};
 
 // The first 64 bytes. In every version, past and future, they have the magic, the version, and at the end the checksum
-// of the 56 bytes before it. So a reader can tell a file of a later version from a damaged one.
+// of the 56 bytes before it. So a reader can tell a file of another version from a damaged one.
 struct Header {
     char magic[8];
     std::uint32_t version;

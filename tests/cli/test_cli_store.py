@@ -63,11 +63,6 @@ def test_what_is_there_is_skipped_unless_replaced(codes):
     assert json.loads(run("search", codes, "0000", "--radius", "0", "--json").stdout)["hits"] == []
 
 
-def test_the_former_name_of_add_still_works(tmp_path):
-    assert run("index", tmp_path / "store", input="00ff\n").stdout.endswith("1 stored, 0 skipped; 1 in all\n")
-    assert "index" not in run("--help").stdout
-
-
 def test_the_same_id_twice_in_one_batch(tmp_path):
     twice = jsonl({"id": "a", "code": "00"}, {"id": "a", "code": "ff"})
     assert run("add", tmp_path / "store", input=twice).stdout.endswith("1 stored, 1 skipped; 1 in all\n")

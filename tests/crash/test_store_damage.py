@@ -272,13 +272,14 @@ def test_a_store_that_does_not_know_itself_is_not_opened(template, tmp_path, sta
             Store.open(path, read_only=read_only)
 
 
-def test_a_store_of_a_later_version_is_not_touched(template, tmp_path):
+@pytest.mark.parametrize("version", [0, 2, 5])
+def test_a_store_of_another_version_is_not_touched(template, tmp_path, version):
     path = copy_of(template, tmp_path)
     with sqlite3.connect(path / "store.db") as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     before = (path / "store.db").read_bytes()
-    with pytest.raises(UnsupportedFileError, match="version 5; this hamtarget reads up to 4"):
+    with pytest.raises(UnsupportedFileError, match=f"version {version}; this hamtarget reads version 1"):
         Store.open(path)
     assert (path / "store.db").read_bytes() == before
 

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import struct
 import warnings
 
 import numpy as np
@@ -173,20 +172,6 @@ def test_a_counter_that_is_no_counter_is_made_anew(tmp_path, content):
     with Store.open(tmp_path / "store") as store:
         assert store.verify().ok
     assert read_counter(file) == 1
-
-
-def test_a_counter_of_an_earlier_version_is_read_and_gets_its_checksum(tmp_path):
-    with Store.create(tmp_path / "store", n_bits=64) as store:
-        store.put([Item(1, code=CODES[0])])
-    file = tmp_path / "store" / "changes"
-    file.write_bytes(struct.pack("=q", 1))
-    with Store.open(tmp_path / "store", read_only=True) as store:
-        assert store.verify().ok
-    Store.open(tmp_path / "store").close()
-    assert len(file.read_bytes()) == 16
-    file.write_bytes(struct.pack("=q", 4))
-    with pytest.raises(LostChangesError, match="last 3 changes"):
-        Store.open(tmp_path / "store")
 
 
 def test_a_reader_beside_a_busy_writer_is_never_alarmed(tmp_path):

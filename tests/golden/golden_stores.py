@@ -1,11 +1,10 @@
-"""Writes the stores in `stores/` that every later version must open: `python golden_stores.py stores/version_N`.
+"""Writes the stores in `stores/` that are missing: `python golden_stores.py`.
 
-Run it once for each version of the schema, with the release that wrote it, and never again: a store that is there is
-not rewritten. `closed` was closed as usual; the writer of `crashed` died, and its last changes are in the log.
+A golden store is written once, when its format is new, and not again: see golden_files.py. `closed` was closed as
+usual; the writer of `crashed` died, and its last changes are in the log.
 """
 
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ N_BITS, RADIUS, N_DIMS = 64, 2, 3
 
 
 def expected():
-    """Return what each store holds, (id, code, embedding, payload), and all that was put into it."""
+    """Return what the stores "one" hold, (id, code, embedding, payload), and all that was put into them."""
     codes = np.arange(N_ITEMS * 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(17)
     codes = codes.astype(np.uint8).reshape(N_ITEMS, 8)
     embeddings = (np.arange(N_ITEMS * N_DIMS, dtype=np.float32) / 7).reshape(N_ITEMS, N_DIMS)
@@ -33,7 +32,7 @@ def expected():
 
 
 def expected_several():
-    """Return what a store of version 3 holds: codes, embeddings and payload by id."""
+    """Return what the stores "several" hold: codes, embeddings and payload by id."""
     _, (ids, codes, embeddings, payloads) = expected()
     # Items of 1 to 7 codes, which follow each other.
     ends = np.cumsum([number % 7 + 1 for number in range(len(ids))])
@@ -54,14 +53,31 @@ def several_items(chosen):
     ]
 
 
-def make_several(made):
-    """Make a store of version 3, and return it open: items of several codes, replaced and deleted ones."""
+def new_store(path):
     from hamtarget.search import Embeddings
-    from hamtarget.store import Item, Store
+    from hamtarget.store import Store
+
+    return Store.create(path, n_bits=N_BITS, radius=RADIUS, embeddings=Embeddings(N_DIMS))
+
+
+def make_one_code(path):
+    """Make a store of items with one code each, and return it open: some of them are only in the log."""
+    _, (ids, codes, embeddings, payloads) = expected()
+    store = new_store(path)
+    store.put_rows(ids[:100], codes=codes[:100], embeddings=embeddings[:100], payloads=payloads[:100])
+    store.compact()
+    store.put_rows(ids[100:], codes=codes[100:], embeddings=embeddings[100:], payloads=payloads[100:])
+    store.delete([ids[7], ids[8]])
+    return store
+
+
+def make_several_codes(path):
+    """Make a store of items with several codes, and return it open: some were replaced, and one was deleted."""
+    from hamtarget.store import Item
 
     items = expected_several()
     first, last = (dict(list(items.items())[part]) for part in (slice(0, 12), slice(12, None)))
-    store = Store.create(made, n_bits=N_BITS, radius=RADIUS, embeddings=Embeddings(N_DIMS))
+    store = new_store(path)
     _, (ids, codes, embeddings, _) = expected()
     # One that has three codes at first, and one that is deleted.
     store.put([Item(ids[1], codes=codes[:3], embeddings=embeddings[:3], payload={"old": True})])
@@ -73,47 +89,26 @@ def make_several(made):
     return store
 
 
-def main_several(target):
-    for kind in KINDS:
-        path = target / kind
-        if path.exists():
-            continue
-        made = target / "made"
-        with make_several(made):
-            if kind == "crashed":
+MAKERS = {"one": make_one_code, "several": make_several_codes}
+
+
+def main():
+    for name, make in MAKERS.items():
+        for kind in KINDS:
+            path = FOLDER / name / kind
+            if path.exists():
+                continue
+            made = FOLDER / "made"
+            with make(made):
+                if kind == "crashed":
+                    shutil.copytree(made, path)
+            if kind == "closed":
                 shutil.copytree(made, path)
-        if kind == "closed":
-            shutil.copytree(made, path)
-        shutil.rmtree(made)
-        for name in ("lock", "store.db-shm"):
-            (path / name).unlink(missing_ok=True)
-
-
-def main(target):
-    from hamtarget.search import Embeddings
-    from hamtarget.store import Store
-
-    _, (ids, codes, embeddings, payloads) = expected()
-    for kind in KINDS:
-        path = target / kind
-        if path.exists():
-            continue
-        made = target / "made"
-        with Store.create(made, n_bits=N_BITS, radius=RADIUS, embeddings=Embeddings(N_DIMS)) as store:
-            store.put_rows(ids[:100], codes=codes[:100], embeddings=embeddings[:100], payloads=payloads[:100])
-            store.compact()
-            store.put_rows(ids[100:], codes=codes[100:], embeddings=embeddings[100:], payloads=payloads[100:])
-            store.delete([ids[7], ids[8]])
-            if kind == "crashed":
-                shutil.copytree(made, path)
-        if kind == "closed":
-            shutil.copytree(made, path)
-        shutil.rmtree(made)
-        # These are of the moment, and of a process that is gone.
-        for name in ("lock", "store.db-shm"):
-            (path / name).unlink(missing_ok=True)
+            shutil.rmtree(made)
+            # These are of the moment, and of a process that is gone.
+            for left in ("lock", "store.db-shm"):
+                (path / left).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
-    # The version is that of the folder: stores/version_1 or stores/version_3.
-    (main_several if sys.argv[1].rstrip("/").endswith("3") else main)(Path(sys.argv[1]))
+    main()

@@ -1,4 +1,4 @@
-"""Linear encoders that were saved in the first format still open, and give the codes that they gave."""
+"""Linear encoders that were saved earlier still open, and give the codes that they gave."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_every_golden_encoder_is_tested():
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_an_encoder_of_the_first_format_gives_the_same_codes(name):
+def test_an_encoder_gives_the_same_codes(name):
     encoder = open_encoder(FOLDER / name)
     assert (type(encoder), encoder.neighbor_metric) == ENCODERS[name]
     with np.load(FOLDER / name / "expected.npz") as expected:

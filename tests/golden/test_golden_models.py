@@ -1,4 +1,4 @@
-"""Models that were saved and exported in the first format still load, and give the codes that they gave."""
+"""Models that were saved and exported earlier still load, and give the codes that they gave."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_every_golden_model_is_tested():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_the_first_format_gives_the_same_codes(name):
+def test_a_model_gives_the_same_codes(name):
     radius, shape = MODELS[name]
     with np.load(FOLDER / name / "expected.npz") as expected:
         for encoder in (

@@ -223,10 +223,6 @@ def test_an_id_and_a_code_can_be_typed_and_an_example_taken(page, demo):
     expect(page.locator(".hit").first.locator(".distance")).to_have_text("0 bits")
     page.locator("#demo").click()
     expect(page.locator("#query-view")).to_contain_text(".png")
-    # A link of an older page holds nothing but the id.
-    page.goto(f"{demo[0].address}#17")
-    page.reload()
-    expect(page.locator("#query-view .name")).to_have_text("0017.png")
 
 
 def test_figures_are_behind_a_toggle(page, demo):

@@ -110,7 +110,7 @@ def test_the_service_shows_items_by_their_payload(folders, tmp_path):
 
 
 def test_answers_name_no_folder_of_the_server(folders, tmp_path):
-    """Absolute paths of stores that earlier versions made are shown as pictures, and told without their folders."""
+    """Absolute paths are shown as pictures, and told without their folders."""
     inside, outside = folders
     images = {"old": str(inside / "deep" / "photo.jpg"), "new": "deep/photo.jpg", "away": str(outside / "photo.jpg")}
     store = Store.create(tmp_path / "store", n_bits=N_BITS, radius=2, durability="os")

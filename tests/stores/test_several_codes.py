@@ -1,5 +1,6 @@
 """Items with several codes: what is kept, found, refused, repaired and bounded."""
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -218,28 +219,17 @@ def test_a_backup_and_the_index_after_a_loss_hold_all_codes(folder_stores, tmp_p
             assert store.verify().ok
 
 
-def version_of(path):
-    with sqlite3.connect(path / "store.db") as connection:
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.close()
-    return found
-
-
-def test_the_first_such_item_brings_a_folder_to_its_version(folder_stores, encoder):
+def test_items_are_counted_after_a_crash_that_the_saved_index_does_not_know_of(folder_stores, tmp_path):
+    """The last item with several codes was deleted after the index was saved."""
     with folder_stores.create(n_bits=64) as store:
-        store.put([Item("a", codes=CODES[:1]), Item("b", code=CODES[1])])
-    assert version_of(folder_stores.place()) == 1
-    with folder_stores.open() as store:
-        with pytest.raises(InterruptedError):
-            fail_after(store, [Item("c", codes=CODES[:2])])
-        assert version_of(folder_stores.place()) == 1
-        store.put([Item("c", codes=CODES[:2])])
-    assert version_of(folder_stores.place()) == 3
-    with folder_stores.create("vectors", encoder=encoder, vectors="l2") as store:
-        assert version_of(store.path) == 2
-        store.put([Item("c", inputs=VECTORS[:2])])
-        assert version_of(store.path) == 4
-    folder_stores.open("vectors").close()
+        store.put([Item("several", codes=CODES[:3]), Item("one", code=CODES[3])])
+        store.compact()
+        store.delete(["several"])
+        shutil.copytree(folder_stores.place(), folder_stores.place("crashed"))
+    for _ in range(2):
+        with folder_stores.open("crashed") as store:
+            assert (len(store), store.stats().codes) == (1, 1)
+            assert store.groups(2).n_groups == 0
 
 
 def damage(path, sql):

@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: many writers, mirrors, index-only searches, migrations, and a server that refuses."""
+"""What is PostgreSQL's own: many writers, mirrors, index-only searches, and a server that refuses."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from hamtarget.errors import (
 from hamtarget.query import Asked
 from hamtarget.search import Embeddings
 from hamtarget.store import Item, Mirror, Store
-from hamtarget.store.postgres import connections, schema, statements
+from hamtarget.store.postgres import connections, statements
 from hamtarget.store.postgres.address import is_address, parse_address
 from hamtarget.store.postgres.finding import Finder
 
@@ -280,38 +280,18 @@ def test_embeddings_go_to_the_mirror(postgres_stores):
             assert [*found] == [*store.search_batch(Asked(CODES[:20], embeddings=vectors[:20]), rerank=2)]
 
 
-def test_migrations_are_made_once_and_by_writers(postgres_stores, monkeypatch):
+def test_a_store_of_another_version_is_refused(postgres_stores):
     with postgres_stores.create(n_bits=64) as store:
         store.put([Item("a", code=CODES[0])])
-    # Versions 2 and 3 are those of stores with vectors and with several codes, so that the next one is 4.
-    more = (
-        *schema.MIGRATIONS,
-        lambda _: "",
-        lambda _: "",
-        lambda settings: f"ALTER TABLE items ADD COLUMN note text DEFAULT '{settings.n_bits}'",
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", more)
-        with pytest.raises(UnsupportedFileError, match="open it once for writing"):
-            postgres_stores.open(read_only=True)
-        for _ in range(2):
-            with postgres_stores.open() as store:
-                assert "a" in store
-        assert postgres_stores.sql("SELECT note FROM items") == [("64",)]
+    postgres_stores.sql("UPDATE schema_version SET version = 2")
     for read_only in (True, False):
-        with pytest.raises(UnsupportedFileError, match="has version 4; this hamtarget reads up to 3"):
+        with pytest.raises(UnsupportedFileError, match="has version 2; this hamtarget reads version 1"):
             postgres_stores.open(read_only=read_only)
-
-
-def test_a_migration_that_fails_leaves_the_store_as_it_was(postgres_stores, monkeypatch):
-    postgres_stores.create(n_bits=64).close()
-    broken = (*schema.MIGRATIONS, lambda _: "ALTER TABLE items ADD COLUMN note text;\nSELECT nonsense FROM nowhere")
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", broken)
-        with pytest.raises(CorruptFileError, match="nowhere"):
-            postgres_stores.open()
-    assert postgres_stores.sql("SELECT max(version) FROM migrations") == [(1,)]
-    postgres_stores.open().close()
+    with pytest.raises(UnsupportedFileError, match="has version 2"):
+        Mirror(postgres_stores.place())
+    postgres_stores.sql("UPDATE schema_version SET version = 1")
+    with postgres_stores.open() as store:
+        assert "a" in store
 
 
 def test_what_is_there_is_left_alone(postgres_stores):

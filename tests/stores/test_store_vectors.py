@@ -1,7 +1,5 @@
 """Stores that keep vectors: the nearest at a recall, tuned on the store's own rows."""
 
-import sqlite3
-
 import numpy as np
 import pytest
 
@@ -284,16 +282,6 @@ def test_whole_numbers_are_kept_exactly(stores, encoders):
         hits = store.nearest(numbers[0], k=200)
         distances = naive_distances(numbers[:1], numbers, "l2")[0]
         assert [hit.embedding_distance for hit in hits] == pytest.approx(sorted(distances.tolist()), rel=1e-6)
-
-
-def test_stores_without_vectors_stay_readable_by_earlier_versions(folder_stores, encoders):
-    for name, vectors, version in (("with", "auto", 2), ("without", None, 1)):
-        folder_stores.create(name, encoder=encoders["l2"], vectors=vectors).close()
-        connection = sqlite3.connect(folder_stores.place(name) / "store.db")
-        assert connection.execute("PRAGMA user_version").fetchone()[0] == version
-        names = {row[0] for row in connection.execute("SELECT name FROM settings")}
-        assert ("keeps_vectors" in names) == (version == 2)
-        connection.close()
 
 
 def test_a_backup_has_the_tuning(folder_stores, encoders, few_are_many, tmp_path):

@@ -226,10 +226,10 @@ def test_what_is_not_a_model_is_refused(fitted, tmp_path):
 
 
 def test_a_file_of_a_later_format_is_refused(fitted, tmp_path, monkeypatch):
-    monkeypatch.setitem(weights.FORMATS, "model", (1, 2, 3))
+    monkeypatch.setitem(weights._FORMATS, "model", "3")
     fitted.save(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(UnsupportedFileError, match="format 3; this version reads formats up to 2"):
+    with pytest.raises(UnsupportedFileError, match="format 3; this hamtarget reads format 2"):
         HashEncoder.load(tmp_path)
 
 

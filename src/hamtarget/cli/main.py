@@ -151,8 +151,6 @@ app.command(
     short_help="Run all of it once on bundled images.",
     epilog="Example: hamtarget demo --out out",
 )(demo.demo)
-# The former name of `add`; scripts may still say it.
-app.command("index", hidden=True, epilog="Example: hamtarget index store photos --model model")(add.add)
 
 
 def _show_version(wanted: bool) -> None:

@@ -21,23 +21,18 @@ def repair(
 ) -> None:
     """Make a new store of everything that can still be read in a damaged one.
 
-    Only rows that have their checksum come back. Behind damage of the log, the last changes come back as far as their
-    rows are whole. The exit code is 0 if everything came back, 1 if something did not, 2 if nothing could be done.
+    Only rows that have their checksum come back. Where the log is damaged, the changes behind the damage are lost.
+    The exit code is 0 if everything came back, 1 if something did not, 2 if nothing could be done.
     """
     from hamtarget.store import Store
 
-    with progress_on_stderr("Reading pages") as tell:
+    with progress_on_stderr("Reading rows") as tell:
         report = Store.repair(store, dest, progress=tell)
     if as_json:
         write_json({**asdict(report), "path": str(dest), "whole": report.ok})
     else:
         for problem in report.problems:
             typer.echo(printable(problem))
-        if report.n_changes_from_log:
-            typer.echo(
-                f"{report.n_changes_from_log:,} changes were read behind the damage of the log: "
-                f"{report.n_rows_from_log:,} items put, {report.n_deletions_from_log:,} deleted"
-            )
         typer.echo(f"{dest}: {report.items:,} items came back; {'not all' if report.problems else 'all of them'}")
     if not report.ok:
         raise typer.Exit(FOUND)

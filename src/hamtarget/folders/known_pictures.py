@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hamtarget.datasets.pictures.picture_payloads import FileState, parse_state
-from hamtarget.datasets.pictures.picture_roots import PictureRoots
 from hamtarget.errors import InputError
 from hamtarget.items import Id
 from hamtarget.progress import Progress
@@ -33,16 +31,11 @@ class KnownPictures:
     names: dict[Id, str] = field(default_factory=dict)
 
 
-def known_pictures(
-    store: Store, folder: str | os.PathLike[str], name: str, wanted: set[Id], *, progress: Progress | None = None
-) -> KnownPictures:
-    """Return the pictures of a folder that are in a store.
-
-    They are those whose payload names the folder, and those that an earlier version added by absolute paths.
+def known_pictures(store: Store, name: str, wanted: set[Id], *, progress: Progress | None = None) -> KnownPictures:
+    """Return the pictures of a folder that are in a store: those whose payload names the folder.
 
     Args:
         store: what is looked through.
-        folder: where the pictures are.
         name: name of the folder in payloads.
         wanted: ids that pictures of the folder are going to have.
         progress: called with items looked at, and all items.
@@ -50,7 +43,6 @@ def known_pictures(
     Raises:
         InputError: some of the wanted ids belong to another folder.
     """
-    roots = PictureRoots([folder])
     known = KnownPictures()
     taken: dict[Id, str] = {}
     n_items = len(store)
@@ -61,8 +53,6 @@ def known_pictures(
         image, own = payload.get("image"), payload.get("folder")
         if own == name and isinstance(image, str):
             known.states[item.id], known.names[item.id] = parse_state(payload.get("file")), image
-        elif own is None and isinstance(image, str) and os.path.isabs(image) and roots.holds_name(image):
-            known.states[item.id], known.names[item.id] = None, roots.shown_name(image)
         elif item.id in wanted:
             if isinstance(own, str):
                 taken[item.id] = own

@@ -83,9 +83,7 @@ def sync_folder(
     called = name_of_folder(folder) if name is None else name
     ids, skipped = ids_of(listing, prefix)
     skipped |= {each: f"the folder cannot be listed: {reason}" for each, reason in listing.unread.items()}
-    known = known_pictures(
-        store, folder, called, set(ids.values()), progress=partial(tell, "Looking through the store")
-    )
+    known = known_pictures(store, called, set(ids.values()), progress=partial(tell, "Looking through the store"))
     if known.states and not listing.names and removes_missing and not allow_empty:
         raise FileError(
             f"{listing.folder} holds no picture, but {store.path} has {len(known.states):,} of it; is a disk missing? "

@@ -266,7 +266,7 @@ class HashEncoder:
         Raises:
             FileError: there is no model.
             CorruptFileError: the model is damaged.
-            UnsupportedFileError: a later version wrote it.
+            UnsupportedFileError: another version wrote it.
             InputError: the network must be passed, or another one was.
         """
         fitted = load_encoder(folder, network)

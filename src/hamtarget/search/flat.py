@@ -116,7 +116,7 @@ class FlatIndex(CodeIndex):
         Raises:
             InputError: there is no such device, or the file has embeddings and a device is given.
             CorruptFileError: the file is truncated, altered (with `verify`), or not of this kind.
-            UnsupportedFileError: it was written by a later version, or by another kind of index.
+            UnsupportedFileError: it is of another version, or of another kind of index.
             OSError: it cannot be read.
         """
         here = super().open(path, mmap=mmap, verify=verify)

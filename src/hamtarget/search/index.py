@@ -245,7 +245,7 @@ class CodeIndex(Searchable):
 
         Raises:
             CorruptFileError: the file is truncated, altered (with `verify`), or not of this kind.
-            UnsupportedFileError: it was written by a later version, or by another kind of index.
+            UnsupportedFileError: it is of another version, or of another kind of index.
             OSError: it cannot be read.
         """
         core = _native.MultiIndex.open(os.fspath(Path(path)), mmap, verify)

@@ -93,12 +93,8 @@ class RepairReport:
     Attributes:
         path: the folder of the new store.
         items: number of items that came back.
-        n_lost_changes: changes at the end that are missing in the store as SQLite reads it.
-        n_changes_from_log: how many of them were read behind the damage of its log.
-        n_rows_from_log: items that these changes put.
-        n_deletions_from_log: items that these changes deleted.
-        n_bad_rows: rows whose bytes are damaged.
-        n_bad_pages: pages of the database or of its log that are damaged or missing.
+        n_lost_changes: changes at the end that neither the database nor its log holds.
+        n_bad_rows: rows of the tables that are damaged, or that SQLite cannot read.
         n_missing: items that the saved index knows and that did not come back.
         missing: the first hundred of their ids, as far as these are known.
         problems: one line for each kind of thing that did not come back.
@@ -107,11 +103,7 @@ class RepairReport:
     path: Path
     items: int
     n_lost_changes: int = 0
-    n_changes_from_log: int = 0
-    n_rows_from_log: int = 0
-    n_deletions_from_log: int = 0
     n_bad_rows: int = 0
-    n_bad_pages: int = 0
     n_missing: int | None = None
     missing: tuple[Id, ...] = ()
     problems: tuple[str, ...] = ()

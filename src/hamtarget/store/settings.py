@@ -57,9 +57,6 @@ class Settings:
     def as_texts(self) -> dict[str, str]:
         """Return every setting by name, as JSON, and the checksum of all of them."""
         texts = {name: json.dumps(value) for name, value in asdict(self).items()}
-        if not self.keeps_vectors:
-            # Stores without vectors stay as they always were.
-            del texts["keeps_vectors"]
         return {**texts, _CHECKSUM: _checksum(texts)}
 
 

@@ -646,20 +646,20 @@ class Store(Searchable):
     ) -> RepairReport:
         """Make a new store of everything that can still be read in a damaged one, which is not touched.
 
-        Every row that comes back has its checksum. From a damaged log, changes behind the damage come back as far as
-        their rows are whole. The report says what did not come back.
+        Every row that comes back has its checksum. Changes behind the damage of a log are lost. The report says what
+        did not come back. The new store needs room for a copy of the database while it is made.
 
         Args:
             path: the folder of the damaged store; nobody may write to it meanwhile.
             target: a folder that is not there, or is empty.
-            progress: called with pages read and all pages.
+            progress: called with rows read and all rows.
 
         Raises:
             FileError: there is no store, or something at `target`.
-            CorruptFileError: not even the settings of the store can be read.
+            CorruptFileError: SQLite cannot read the database at all, or not even the settings can be read.
             WriteError: the disk is full.
         """
-        from hamtarget.store.sqlite.repairing.repair import repair_folder
+        from hamtarget.store.sqlite.repair import repair_folder
 
         return repair_folder(Path(path), Path(target), _verify_folder, progress=progress)
 

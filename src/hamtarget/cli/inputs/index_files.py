@@ -13,7 +13,7 @@ def open_index(path: Path, *, mmap: bool = True) -> MultiIndex | FlatIndex:
 
     Raises:
         CorruptFileError: it is damaged.
-        UnsupportedFileError: a later version wrote it.
+        UnsupportedFileError: another version wrote it.
     """
     try:
         return MultiIndex.open(path, mmap=mmap)

@@ -25,13 +25,12 @@ class GroupedCommands(CommandGroup):
         options = [parameter.opts[-1] for parameter in self.get_params(ctx) if parameter.opts[0].startswith("-")]
         yield f"Usage: {ctx.command_path} [{'|'.join(options)}] VERB"
         yield self.help or ""
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        panels = {name: getattr(command, "rich_help_panel", None) for name, command in shown.items()}
-        width = max(map(len, shown), default=0)
+        panels = {name: getattr(command, "rich_help_panel", None) for name, command in self.commands.items()}
+        width = max(map(len, self.commands), default=0)
         # Of a panel, the first verb stands in the line of its name.
         indent = max((len(panel) for panel in panels.values() if isinstance(panel, str)), default=0)
         before: object = None
-        for name, command in shown.items():
+        for name, command in self.commands.items():
             panel = panels[name]
             heading = panel if isinstance(panel, str) and panel != before else ""
             before = panel

@@ -46,10 +46,6 @@ class PictureRoots:
                 continue
         return None
 
-    def holds_name(self, path: str) -> bool:
-        """Return True if an absolute path leads into one of the folders, by its words; the file need not be there."""
-        return any(path.startswith(prefix) for prefix in self._prefixes) and ".." not in path.split(os.sep)
-
     def shown_name(self, name: str) -> str:
         """Return a payload's `image` as others may see it: within its folder, without the way to that folder."""
         if not os.path.isabs(name):

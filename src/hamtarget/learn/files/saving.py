@@ -1,7 +1,6 @@
 """Encoders as files: `model.safetensors`, which is enough alone, and `config.json` for people and other tools.
 
-Format 2, which is written, describes an encoder by its loss, its network and its training. Format 1 listed the
-arguments that `HashEncoder` had then; such files are converted when they are read.
+The configuration describes an encoder by its loss, its network and its training.
 """
 
 from __future__ import annotations
@@ -61,8 +60,6 @@ _MISTAKES = (
     TypeError,
     ValueError,
 )
-# The radius of format 1 where it was not given.
-_FORMER_RADIUS = 2
 
 
 def save_encoder(fitted: FittedEncoder, folder: str | Path) -> None:
@@ -90,7 +87,7 @@ def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder
     Raises:
         FileError: there is no model.
         CorruptFileError: the model is damaged.
-        UnsupportedFileError: a later version wrote it.
+        UnsupportedFileError: another version wrote it.
         InputError: the model needs the caller's network, or another one than was passed.
     """
     path = Path(folder) / WEIGHTS_NAME
@@ -107,7 +104,7 @@ def load_encoder(folder: str | Path, network: nn.Module | None) -> FittedEncoder
 
 
 def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> FittedEncoder:
-    config = _converted(file.description) if file.format == 1 else file.description
+    config = file.description
     loss = _loss_of(config["loss"])
     architecture = _network_of(config, network, file.tensors, path)
     model = _model_of(config, file.tensors, architecture, loss)
@@ -131,7 +128,7 @@ def _encoder_of(file: TensorFile, path: Path, network: nn.Module | None) -> Fitt
         radius=tuple(radius) if isinstance(radius, list) else radius,
         input_shape=tuple(config["input_shape"]),
         input_range=None if input_range is None else (input_range[0], input_range[1]),
-        metric=None if config.get("metric") is None else check_metric(config["metric"]),
+        metric=None if config["metric"] is None else check_metric(config["metric"]),
     )
 
 
@@ -152,11 +149,7 @@ def _described(fitted: FittedEncoder) -> dict[str, Any]:
         "metric": fitted.metric,
     }
     if isinstance(network, NetworkOptions):
-        settings = asdict(network)
-        if not network.unit_length:
-            # Earlier versions do not know it, and read such a network as well.
-            del settings["unit_length"]
-        described["network"]["settings"] = settings
+        described["network"]["settings"] = asdict(network)
     elif isinstance(inner, HashModel) and isinstance(inner.backbone, FrozenBackbone):
         digest = weights_digest(network)
         described["network"]["sha256"] = digest
@@ -275,53 +268,3 @@ def _model_of(
     if proxies is None or not isinstance(loss, ClassCodes):
         return model
     return ClassPull(model, proxies, n_bits=loss.n_bits, weight=loss.class_weight, scale=loss.class_scale)
-
-
-def _converted(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a file of format 1 as format 2 has it."""
-    given = config["parameters"]
-    radius = given["radius"]
-
-    def taken(*names: str) -> dict[str, Any]:
-        # Arguments that came later are not in older files: they have their defaults.
-        return {name: given[name] for name in names if name in given}
-
-    objective = given.get("objective", "auto")
-    loss: dict[str, Any]
-    if objective == "probing" or (objective == "auto" and radius is None):
-        radius = None
-        names = ("n_bits", "substrings", "temperature", "sharpness", "choosing_weight", "choosing_temperature")
-        # The defaults of that time, which were others.
-        former = {
-            "substrings": max(1, round(given["n_bits"] / 21)),
-            "choosing_weight": 0.0,
-            "choosing_temperature": 0.5,
-        }
-        known = {name: value for name, value in taken(*names).items() if value is not None}
-        loss = {"kind": "ProbingLoss", "settings": former | known}
-    else:
-        radius = _FORMER_RADIUS if radius is None else radius
-        if objective == "classes":
-            pull = config["pull"]
-            settings = {"class_weight": pull["weight"], "class_scale": pull["scale"]}
-            loss = {"kind": "ClassCodes", "settings": taken("n_bits", "dissimilar_weight") | settings}
-        else:
-            names = ("n_bits", "dissimilar_weight", "probability", "sharpness", "substring_weight", "substrings")
-            loss = {"kind": "HammingTargetLoss", "settings": taken(*names, "substring_cost")}
-        loss["settings"]["radius"] = radius
-    network: dict[str, Any] = {"kind": config["network"]}
-    if config["network"] == "auto":
-        network = {"kind": NetworkOptions.__name__, "settings": {"center": "mean"} | taken("width", "layers", "center")}
-    training = ("steps", "batch_size", "group_size", "learning_rate", "weight_decay", "precision", "patience", "seed")
-    return {
-        "loss": loss,
-        "network": network,
-        "center": given.get("center", "mean"),
-        "training": taken(*training),
-        "held_out": given.get("held_out", 0.0),
-        "seed": given["seed"],
-        "n_bits": given["n_bits"],
-        "radius": radius,
-        "input_shape": config["input_shape"],
-        "input_range": None,
-    }

@@ -19,9 +19,8 @@ from hamtarget._files import write_atomically
 from hamtarget._reading import parse_json, reason_of
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError
 
-# Formats that can be read, by kind of file; the last one is written. The container has always been the same. Format 2
-# of a model describes the encoder by its loss, network and training; see hamtarget.learn.files.saving.
-FORMATS = {"model": (1, 2), "checkpoint": (1,)}
+# By kind of file.
+_FORMATS = {"model": "2", "checkpoint": "1"}
 
 
 class TensorFile(NamedTuple):
@@ -29,7 +28,6 @@ class TensorFile(NamedTuple):
 
     tensors: dict[str, Tensor]
     description: dict[str, Any]
-    format: int
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], description: dict[str, Any], *, kind: str) -> None:
@@ -45,7 +43,7 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], description: dic
     text = json.dumps(description, sort_keys=True)
     metadata = {
         "hamtarget": kind,
-        "format": str(FORMATS[kind][-1]),
+        "format": _FORMATS[kind],
         "description": text,
         "sha256": _checksum(still, text),
     }
@@ -58,7 +56,7 @@ def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
     Raises:
         FileError: there is no such file, or it cannot be read.
         CorruptFileError: it is truncated or altered, or was not written by hamtarget.
-        UnsupportedFileError: a later version wrote it, or it is of another kind.
+        UnsupportedFileError: it is of another format or kind.
     """
     path = Path(path)
     if not path.is_file():
@@ -80,11 +78,10 @@ def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
         raise CorruptFileError(f"{path}: a safetensors file, but not one of hamtarget's; expected a {kind}")
     if metadata["hamtarget"] != kind:
         raise UnsupportedFileError(f"{path}: holds a {metadata['hamtarget']}; expected a {kind}")
-    known = {str(number): number for number in FORMATS[kind]}
-    if metadata.get("format") not in known:
+    if metadata.get("format") != _FORMATS[kind]:
         raise UnsupportedFileError(
-            f"{path}: format {metadata.get('format')}; this version reads formats up to {FORMATS[kind][-1]}: "
-            "upgrade hamtarget"
+            f"{path}: format {str(metadata.get('format'))[:40]}; this hamtarget reads format {_FORMATS[kind]}: install "
+            "the hamtarget that wrote it"
         )
     text = metadata.get("description", "")
     if _checksum(tensors, text) != metadata.get("sha256"):
@@ -92,7 +89,7 @@ def read_tensors(path: str | Path, *, kind: str) -> TensorFile:
     description = parse_json(text, where=f"{path}: the description")
     if not isinstance(description, dict):
         raise CorruptFileError(f"{path}: the description is no object; restore it or save it again")
-    return TensorFile(tensors, description, known[metadata["format"]])
+    return TensorFile(tensors, description)
 
 
 def _checksum(tensors: dict[str, Tensor], description: str) -> str:

@@ -94,7 +94,7 @@ class TrainingState:
             InputError: the file belongs to a run with other settings; the error names them.
             CorruptFileError: the file is damaged, or belongs to another model.
         """
-        tensors, description, _ = read_tensors(path, kind="checkpoint")
+        tensors, description = read_tensors(path, kind="checkpoint")
         _check_same(path, description["settings"], self.settings)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}, "random": {}}
         for name, tensor in tensors.items():
@@ -134,7 +134,7 @@ def check_checkpoint(path: str | Path, settings: dict[str, Any]) -> None:
         CorruptFileError: the file is damaged.
     """
     if Path(path).exists():
-        _, description, _ = read_tensors(path, kind="checkpoint")
+        _, description = read_tensors(path, kind="checkpoint")
         _check_same(path, description["settings"], json.loads(json.dumps(settings)))
 
 

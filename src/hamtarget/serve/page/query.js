@@ -129,8 +129,7 @@ export async function askText(text, how) {
 // The query of an address: its item is read first.
 export async function askAgain(query) {
   const how = { isNew: false };
-  if (query.typed !== undefined) await askText(query.typed, how);
-  else if (query.id === undefined || query.title) await ask(query, how);
+  if (query.id === undefined || query.title) await ask(query, how);
   else await askItem(query, how);
 }
 

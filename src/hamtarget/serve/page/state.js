@@ -75,10 +75,7 @@ function integer(text, least, most) {
 
 // Take what the address says; return the query that is to be asked, or null.
 export function restore(place) {
-  const hash = location.hash.slice(1);
-  // Older links hold nothing but an id, a text or a code; of an image they say only that it was one.
-  if (hash && hash !== "image" && !hash.includes("=")) return { typed: safely(() => decodeURIComponent(hash)) ?? hash };
-  const said = new URLSearchParams(hash);
+  const said = new URLSearchParams(location.hash.slice(1));
   state.view = ["duplicates", "map"].includes(said.get("view")) ? said.get("view") : "search";
   state.radius = integer(said.get("radius"), 0, state.stats.n_bits - 1);
   state.limit = integer(said.get("limit"), 1, 10_000) ?? LIMITS[0];

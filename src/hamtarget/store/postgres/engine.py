@@ -132,7 +132,7 @@ class PostgresEngine:
         connections = Connections(self.address, read_only=read_only, asynchronous=False)
         try:
             with connections.translated(), connections.one() as connection:
-                self.settings: Settings = open_tables(connection, self.address, read_only=read_only)
+                self.settings: Settings = open_tables(connection, self.address)
             if self.settings.durability == "os":
                 connections.close()
                 connections = Connections(self.address, read_only=read_only, asynchronous=True)

@@ -10,7 +10,6 @@ from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, NUMBER
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.filters import fields_of
 from hamtarget.store.postgres.rows import only_row
-from hamtarget.store.postgres.schema import N_FURTHER_SQL
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_TOLD = 100
 _FETCHED_ROWS = 4096
-_TABLES = ("items", "names", "deleted", "state", "settings", "encoder", "migrations")
+_TABLES = ("items", "names", "deleted", "state", "settings", "encoder", "tuning", "schema_version")
 
 # What each finds is wrong; $1 is the first row number that has a name.
 _CHECKS = {
@@ -38,10 +37,10 @@ def measure(connection: Connection, settings: Settings) -> StoreStats:
     indexes = [f"to_regclass('items_by_substring_{number}')" for number in range(settings.substrings)]
     index_bytes = " + ".join(f"coalesce(pg_relation_size({index}), 0)" for index in indexes)
     n_codes, n_further, *found = only_row(
-        connection, f"SELECT n_items, {N_FURTHER_SQL}, sequence, {index_bytes}, {sizes} FROM state"
+        connection, f"SELECT n_items, n_further, sequence, {index_bytes}, {sizes} FROM state"
     )
     return StoreStats(
-        items=n_codes - (n_further or 0),
+        items=n_codes - n_further,
         codes=n_codes,
         sequence=found[0],
         n_bits=settings.n_bits,
@@ -58,7 +57,7 @@ def inspect(connection: Connection, settings: Settings, *, progress: Progress | 
     n_codes, n_items, said, further = only_row(
         connection,
         f"SELECT (SELECT count(*) FROM items), (SELECT count(DISTINCT {ITEM_ROW_SQL.format('row')}) FROM items), "
-        f"n_items, coalesce({N_FURTHER_SQL}, 0) FROM state",
+        "n_items, n_further FROM state",
     )
     if (n_codes, n_items) != (said, said - further):
         problems.append(

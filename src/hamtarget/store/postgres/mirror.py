@@ -65,7 +65,7 @@ class Mirror(Searchable):
         self._connections = Connections(self._address, read_only=True, asynchronous=False)
         try:
             with self._connections.translated(), self._connections.one() as connection:
-                self._settings = open_tables(connection, self._address, read_only=True)
+                self._settings = open_tables(connection, self._address)
             self._live = self._connections.read(lambda connection: self._read_all(connection, progress))
             kept = self._settings
             self.n_bits, self.radius = kept.n_bits, kept.radius

@@ -1,4 +1,4 @@
-"""The tables of a store in PostgreSQL: made, brought up to date, and recognised."""
+"""The tables of a store in PostgreSQL: made and recognised."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hamtarget.codes import substring_bounds
 from hamtarget.errors import FileError, PrivilegeError, UnsupportedFileError
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.postgres.address import Address
+from hamtarget.store.postgres.rows import only_row
 from hamtarget.store.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -15,24 +16,29 @@ if TYPE_CHECKING:
 
 # bit_count came with 14.
 _OLDEST_SERVER = 14
-# "HAMT": who makes or migrates tables waits for others who do.
+# "HAMT": who makes tables waits for others who do.
 _LOCK = 0x48414D54
+_VERSION = 1
 _INTEGER_BITS = 32
 _BIGINT_BITS = 64
 
 # `row` is the number by which an item is found: its id, if that is an integer below 2**62, else one that `names` gives
 # an id for. `payload` is JSON to the letter; `fields` holds its top-level values as filters compare them. `changed` is
 # the number of the transaction that wrote the row. A row of `deleted` says that an item was removed in transaction
-# `changed`, unless it is in `items` again; `state.forgotten`: those up to this transaction have been removed. A code
-# that is stored PLAIN need not be copied to be compared, which makes a batch of searches a few percent faster.
+# `changed`, unless it is in `items` again; `state.forgotten`: those up to this transaction have been removed.
+# `state.n_items` counts codes, and `state.n_further` those that are not the first of their item. `tuning` has what was
+# measured for a number of neighbours, where the store keeps vectors. A code that is stored PLAIN need not be copied to
+# be compared, which makes a batch of searches a few percent faster.
 _TABLES = """
+CREATE TABLE schema_version (version integer PRIMARY KEY);
 CREATE TABLE settings (name text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE state (
     only_row integer PRIMARY KEY CHECK (only_row = 1),
     sequence bigint NOT NULL,
     next_row bigint NOT NULL,
     forgotten bigint NOT NULL,
-    n_items bigint NOT NULL
+    n_items bigint NOT NULL,
+    n_further bigint NOT NULL
 );
 CREATE TABLE items (
     row bigint PRIMARY KEY,
@@ -49,7 +55,9 @@ CREATE TABLE names (row bigint PRIMARY KEY, name bytea NOT NULL UNIQUE);
 CREATE TABLE deleted (row bigint PRIMARY KEY, changed bigint NOT NULL);
 CREATE INDEX deleted_by_change ON deleted (changed);
 CREATE TABLE encoder (name text PRIMARY KEY, content bytea NOT NULL);
-INSERT INTO state VALUES (1, 0, {next_row}, 0, 0);
+CREATE TABLE tuning (k bigint PRIMARY KEY, value text NOT NULL);
+INSERT INTO schema_version VALUES ({version});
+INSERT INTO state VALUES (1, 0, {next_row}, 0, 0, 0);
 """
 
 
@@ -63,8 +71,12 @@ def substring_of(code: str, start: int, stop: int) -> str:
     return f"substring({code} from {start + 1} for {stop - start})::{substring_type(stop - start)}"
 
 
-def _first_tables(settings: Settings) -> str:
-    """Return the statements of version 1: all tables."""
+N_FURTHER_SQL = "n_further"
+"""SQL for the number of codes that are not the first of their item, in a query of `state`."""
+
+
+def _tables(settings: Settings) -> str:
+    """Return the statements that make all tables and indexes."""
     bounds = substring_bounds(settings.n_bits, settings.substrings)
     columns = [
         f"substring_{number} {substring_type(stop - start)} "
@@ -76,20 +88,10 @@ def _first_tables(settings: Settings) -> str:
         f"CREATE INDEX items_by_substring_{number} ON items (substring_{number}, code, row);"
         for number in range(len(bounds))
     ]
-    tables = _TABLES.format(n_bits=settings.n_bits, substrings=",\n    ".join(columns), next_row=FIRST_NAMED_ROW)
+    tables = _TABLES.format(
+        n_bits=settings.n_bits, substrings=",\n    ".join(columns), next_row=FIRST_NAMED_ROW, version=_VERSION
+    )
     return tables + "\n".join(indexes)
-
-
-# Each brings a store from the version before to its own; the first makes one.
-MIGRATIONS = (_first_tables,)
-# A store that keeps vectors has this version, and one table more: an earlier hamtarget would put logits in their place.
-# Stores without vectors are not brought to it, so that an earlier one still reads them.
-VECTORS_VERSION = 2
-# The first item with several codes brings a store to this version: an earlier hamtarget would take each code for an
-# item. `state.n_items` counts codes, and a row of `settings` those that are not the first of their item: a column of
-# `state` could not be added while other writers wait for its row.
-SEVERAL_VERSION = 3
-_TABLE_OF_VECTORS = "CREATE TABLE tuning (k bigint PRIMARY KEY, value text NOT NULL)"
 
 
 def create_tables(connection: Connection, address: Address, settings: Settings, encoder: dict[str, bytes]) -> None:
@@ -126,82 +128,34 @@ def create_tables(connection: Connection, address: Address, settings: Settings, 
                 f"{address}: this user may not make tables in the schema {address.schema!r}; let its owner GRANT "
                 "USAGE, CREATE on it"
             )
-        connection.execute(
-            "CREATE TABLE migrations (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
-        )
-        _migrate(connection, settings, done=0)
-        if settings.keeps_vectors:
-            connection.execute(_TABLE_OF_VECTORS)
-            connection.execute("INSERT INTO migrations (version) VALUES ($1)", [VECTORS_VERSION])
+        for statement in _tables(settings).split(";\n"):
+            connection.execute(statement)
         for name, value in settings.as_texts().items():
             connection.execute("INSERT INTO settings VALUES ($1, $2)", [name, value])
         for name, content in encoder.items():
             connection.execute("INSERT INTO encoder VALUES ($1, $2)", [name, content])
 
 
-def open_tables(connection: Connection, address: Address, *, read_only: bool) -> Settings:
-    """Bring the tables to this version, and return the settings of the store.
+def open_tables(connection: Connection, address: Address) -> Settings:
+    """Check that the schema has the tables of a store, and return the settings of the store.
 
     Raises:
         FileError: there is no store.
-        UnsupportedFileError: a later version made it, or an earlier one and it may not
-            be brought up to date.
+        UnsupportedFileError: it has another version.
     """
     found = connection.execute(
-        "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migrations'", [address.schema]
+        "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version'", [address.schema]
     ).fetchone()
     if found is None:
         what = "holds something else" if _has_relations(connection, address.schema) else "is empty or not there"
         raise FileError(f"{address} is no store: its schema {what}; make one with Store.create or `hamtarget add`")
-    version = _version(connection)
-    latest = max(len(MIGRATIONS), SEVERAL_VERSION)
-    if version > latest:
+    (version,) = only_row(connection, "SELECT max(version) FROM schema_version")
+    if version != _VERSION:
         raise UnsupportedFileError(
-            f"{address} has version {version}; this hamtarget reads up to {latest}: install a later one"
+            f"{address} has version {version}; this hamtarget reads version {_VERSION}: install the hamtarget that "
+            "wrote it"
         )
-    if version < len(MIGRATIONS):
-        if read_only:
-            raise UnsupportedFileError(
-                f"{address} has version {version}, this hamtarget reads {len(MIGRATIONS)}: open it once for writing"
-            )
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock($1)", [_LOCK])
-            _migrate(connection, _read_settings(connection), done=_version(connection))
-    return _read_settings(connection)
-
-
-def mark_several(connection: Connection) -> None:
-    """Bring a store to the version of those that hold items with several codes, within a transaction."""
-    connection.execute("INSERT INTO settings VALUES ($1, '0')", [_N_FURTHER])
-    connection.execute("INSERT INTO migrations (version) VALUES ($1)", [SEVERAL_VERSION])
-
-
-_N_FURTHER = "n_further"
-N_FURTHER_SQL = f"(SELECT value::bigint FROM settings WHERE name = '{_N_FURTHER}')"
-"""SQL for the number of codes that are not the first of their item; NULL where no item has ever had several."""
-
-
-def _read_settings(connection: Connection) -> Settings:
-    sql = "SELECT name, value FROM settings WHERE name <> $1"
-    return settings_of(dict(connection.execute(sql, [_N_FURTHER]).fetchall()))
-
-
-def write_n_further(connection: Connection, n_further: int) -> None:
-    """Write the number of codes that are not the first of their item, in a store that has had items with several."""
-    connection.execute("UPDATE settings SET value = $1 WHERE name = $2", [str(n_further), _N_FURTHER])
-
-
-def _version(connection: Connection) -> int:
-    found = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
-    return int(found[0]) if found else 0
-
-
-def _migrate(connection: Connection, settings: Settings, *, done: int) -> None:
-    for version, migration in enumerate(MIGRATIONS[done:], done + 1):
-        for statement in migration(settings).split(";\n"):
-            if statement.strip(";\n "):
-                connection.execute(statement)
-        connection.execute("INSERT INTO migrations (version) VALUES ($1)", [version])
+    return settings_of(dict(connection.execute("SELECT name, value FROM settings").fetchall()))
 
 
 def _has_relations(connection: Connection, schema: str) -> bool:

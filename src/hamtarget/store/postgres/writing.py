@@ -13,7 +13,6 @@ from hamtarget.store.items.batches import Batch
 from hamtarget.store.items.code_rows import are_further, expand, place_items
 from hamtarget.store.items.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.postgres.rows import copy_in, copy_names, id_of, integers, name_of, only_row
-from hamtarget.store.postgres.schema import N_FURTHER_SQL, mark_several, write_n_further
 
 if TYPE_CHECKING:
     from hamtarget.store.postgres.connections import Connection, Connections
@@ -30,10 +29,8 @@ class PostgresWriting:
         """Take over a transaction that has just begun on one of the connections."""
         self._connection = connection
         self._connections = connections
-        found = only_row(connection, "SELECT sequence, next_row, n_items FROM state FOR UPDATE")
-        self._sequence, self._next_row, self._n_codes = found[0] + 1, found[1], found[2]
-        # Asked after the wait for the lock: a part of the same statement would see what was there before.
-        self._n_further: int | None = only_row(connection, f"SELECT {N_FURTHER_SQL}")[0]
+        found = only_row(connection, "SELECT sequence, next_row, n_items, n_further FROM state FOR UPDATE")
+        self._sequence, self._next_row, self._n_codes, self._n_further = found[0] + 1, *found[1:]
         self._has_changes = False
 
     @contextmanager
@@ -104,21 +101,16 @@ class PostgresWriting:
     def _count_further(self, rows: list[int], sign: int) -> int:
         """Count rows that are not the first of their item as added or gone, and return how many there are."""
         n_further = int(are_further(np.array(rows, dtype=np.int64)).sum())
-        if n_further:
-            if self._n_further is None:
-                mark_several(self._connection)
-            self._n_further = (self._n_further or 0) + sign * n_further
+        self._n_further += sign * n_further
         return n_further
 
     def finish(self) -> None:
         """Write the new state; to be called last, before the commit."""
         if self._has_changes:
             self._connection.execute(
-                "UPDATE state SET sequence = $1, next_row = $2, n_items = $3",
-                [self._sequence, self._next_row, self._n_codes],
+                "UPDATE state SET sequence = $1, next_row = $2, n_items = $3, n_further = $4",
+                [self._sequence, self._next_row, self._n_codes, self._n_further],
             )
-            if self._n_further is not None:
-                write_n_further(self._connection, self._n_further)
 
     def _delete_rows(self, rows: list[int]) -> int:
         return self._connection.execute("DELETE FROM items WHERE row = ANY($1::bigint[])", [integers(rows)]).rowcount

@@ -56,18 +56,13 @@ class ChangeCounter:
 
 
 def read_counter(path: Path) -> int | None:
-    """Return the number in the file; None where there is none, or one that does not have its checksum.
-
-    Stores made before the first release hold the number alone, in 8 bytes: it is taken as it is.
-    """
+    """Return the number in the file; None where there is none, or one that does not have its checksum."""
     for _ in range(_TRIES):
         try:
             with open(path, "rb") as file:
                 content = file.read(_CHECKED.size)
         except OSError:
             return None
-        if len(content) == _NUMBER.size:
-            return int(_NUMBER.unpack(content)[0])
         if len(content) == _CHECKED.size:
             number, checksum = _CHECKED.unpack(content)
             if checksum == _checksum(number):

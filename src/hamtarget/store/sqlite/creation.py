@@ -33,9 +33,7 @@ def create_folder(target: Path, settings: Settings, encoder: Encoder | None) -> 
         if encoder is not None:
             encoder.save(folder / ENCODER_NAME)
         with translated(folder / DATABASE_NAME):
-            create_database(
-                folder / DATABASE_NAME, settings.as_texts(), FIRST_NAMED_ROW, keeps_vectors=settings.keeps_vectors
-            )
+            create_database(folder / DATABASE_NAME, settings.as_texts(), FIRST_NAMED_ROW)
         # mkdtemp gives the owner alone access.
         folder.chmod(0o777 & ~umask())
         sync_folder(folder)

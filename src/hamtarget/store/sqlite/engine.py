@@ -60,7 +60,6 @@ from hamtarget.store.sqlite.tables.database import (
     transaction,
     translated,
 )
-from hamtarget.store.sqlite.tables.migrations import migrate
 from hamtarget.store.sqlite.tables.reading import count_items, get_items, scan_items
 from hamtarget.store.sqlite.tables.rows import find_ids
 from hamtarget.store.sqlite.tables.state import read_state
@@ -109,7 +108,7 @@ class FolderEngine:
                 undo.callback(self._lock.release)
             noted = noted_changes(path)
             with translated(self.file), contextlib.ExitStack() as looking:
-                reader = open_database(self.file, read_only=True, can_migrate=not read_only)
+                reader = open_database(self.file, read_only=True)
                 (undo if read_only else looking).callback(reader.close)
                 self.settings = read_settings(reader)
                 if read_only:
@@ -118,13 +117,12 @@ class FolderEngine:
                     is_lossy = check_for_loss(
                         reader, self.file, noted, self.settings.durability, accept_loss=accept_loss
                     )
-                    self._connection = open_database(self.file, read_only=False, can_migrate=True)
+                    self._connection = open_database(self.file, read_only=False)
                     undo.callback(self._connection.close)
                     set_durability(self._connection, self.settings.durability)
                     if is_lossy:
                         # Behind new changes, the log must not go on with those that were given up.
                         empty_log(self._connection)
-                    migrate(self._connection, progress)
                 self._live = open_index(self._connection, path, self.settings, progress=progress)
                 self._counter = ChangeCounter(path / COUNTER_NAME, read_only=read_only)
                 self._counter.write(self._live.sequence)

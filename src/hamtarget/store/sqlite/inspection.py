@@ -11,13 +11,13 @@ from hamtarget.errors import HamtargetError
 from hamtarget.progress import Progress
 from hamtarget.search.multi import MultiIndex
 from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_further, n_codes_of
-from hamtarget.store.items.ids import FIRST_NAMED_ROW, name_checksum, trace_checksum
+from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.index.following import rows_of
 from hamtarget.store.sqlite.index.snapshot import read_snapshot
 from hamtarget.store.sqlite.losses import describe_loss
-from hamtarget.store.sqlite.tables.rows import scan_unchecked
+from hamtarget.store.sqlite.tables.rows import is_name_whole, is_trace_whole, scan_unchecked
 from hamtarget.store.sqlite.tables.state import read_state
 
 _MOST_TOLD = 100
@@ -135,13 +135,13 @@ def _check_snapshot(name: str | None, folder: Path, settings: Settings, problems
 
 def _check_traces(connection: sqlite3.Connection, problems: _Problems) -> None:
     for row, changed, checksum in connection.execute("SELECT row, changed, checksum FROM deleted"):
-        if trace_checksum(row, changed) != checksum:
+        if not is_trace_whole(row, changed, checksum):
             problems.tell(f"row {row} of deleted does not have its checksum")
 
 
 def _check_names(connection: sqlite3.Connection, problems: _Problems) -> None:
     for row, id, checksum in connection.execute("SELECT row, id, checksum FROM names"):
-        if not isinstance(id, str | int) or name_checksum(row, id) != checksum:
+        if not is_name_whole(row, id, checksum):
             problems.tell(f"row {row} of names does not have its checksum")
     nameless = f"SELECT row FROM items WHERE row >= ? AND {ITEM_ROW_SQL.format('row')} NOT IN (SELECT row FROM names)"
     for (row,) in connection.execute(nameless, (FIRST_NAMED_ROW,)):

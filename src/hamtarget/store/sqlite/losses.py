@@ -77,8 +77,8 @@ def describe_loss(folder: Path, n_lost: int) -> str:
 
 
 _ADVICE = (
-    "copy the folder first, then bring them back with `hamtarget repair {folder} DEST` or from a backup, "
-    "or go on without them: Store.open(..., accept_loss=True)"
+    "copy the folder first, then restore a backup, or go on without them: `hamtarget repair {folder} DEST` or "
+    "Store.open(..., accept_loss=True)"
 )
 
 

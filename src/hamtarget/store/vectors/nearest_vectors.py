@@ -136,8 +136,7 @@ class NearestVectors:
 
     def _tune_cells(self, k: int, work: Work) -> Tuning:
         # What served more neighbours goes on to do so.
-        known = [tuning.k for tuning in self._known.values() if tuning.way == "cells"]
-        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *known]), seed=SEED)
+        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *self._known]), seed=SEED)
         self._engine.make_cells(asked, work)
         return tuning_of_cells(asked, k)
 
@@ -198,8 +197,8 @@ class NearestVectors:
             tuning = self._nearest_known(k)
         if tuning is None or not tuning.suits(n_items):
             return False
-        # Cells that are lost are made again, and what an earlier version has measured for probes gives way to them.
-        return not self._engine.has_cells or (tuning.way == "cells" and not tuning.points)
+        # Cells that are lost are made again.
+        return not self._engine.has_cells or not tuning.points
 
     def _point(self, k: int, recall: float) -> Point | None:
         """Return the setting of a probe that reaches a recall; None: all vectors are to be compared."""

@@ -16,7 +16,7 @@ from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.index.cell_files import remove_other_cells, save_cells
 from hamtarget.store.sqlite.index.following import build_index, replay
 from hamtarget.store.sqlite.tables.database import transaction
-from hamtarget.store.sqlite.tables.migrations import may_have_several
+from hamtarget.store.sqlite.tables.rows import has_had_several
 from hamtarget.store.sqlite.tables.state import read_state, write_state
 
 # Where the header of an index file keeps the checksum of all that it says, the checksums of its sections included:
@@ -127,7 +127,7 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
         index,
         state.snapshot_sequence,
         has_names=_has_names(connection),
-        has_several=may_have_several(connection),
+        has_several=has_had_several(connection),
         is_saved=True,
     )
     if state.sequence > state.snapshot_sequence:
@@ -140,7 +140,7 @@ def _from_file(connection: sqlite3.Connection, folder: Path, settings: Settings)
 def _from_rows(connection: sqlite3.Connection, settings: Settings, progress: Progress | None) -> LiveIndex:
     index = build_index(connection, settings, progress=progress)
     sequence = read_state(connection).sequence
-    return LiveIndex(index, sequence, has_names=_has_names(connection), has_several=may_have_several(connection))
+    return LiveIndex(index, sequence, has_names=_has_names(connection), has_several=has_had_several(connection))
 
 
 def _has_names(connection: sqlite3.Connection) -> bool:

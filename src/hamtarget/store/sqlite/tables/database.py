@@ -23,13 +23,13 @@ from hamtarget.errors import (
 )
 from hamtarget.store.settings import Durability, Settings, settings_of
 from hamtarget.store.sqlite.lock import TOO_MANY_FILES, is_out_of_files, too_many_files
-from hamtarget.store.sqlite.tables import migrations
 from hamtarget.store.sqlite.tables.filters import passes
 from hamtarget.store.sqlite.tables.state import State, read_state, write_state
 
 DATABASE_NAME = "store.db"
 # "HAMT", where `file` and other tools look for it.
 APPLICATION_ID = 0x48414D54
+SCHEMA_VERSION = 1
 
 _SYNCHRONOUS: dict[Durability, str] = {"full": "FULL", "os": "NORMAL"}
 
@@ -46,7 +46,8 @@ _WRITER_CACHE_KIB = 64 * 1024
 
 # `row` is the number by which the index knows an item. `changed` is the number of the transaction that wrote the row.
 # A row of `deleted` says that the item was removed in transaction `changed`, unless it is in `items` again.
-# `state.forgotten`: rows of `deleted` up to this transaction have been removed.
+# `state.forgotten`: rows of `deleted` up to this transaction have been removed. `tuning` has what was measured for a
+# number of neighbours, with its own checksum, where the store keeps vectors.
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE state (
@@ -70,9 +71,8 @@ CREATE INDEX items_by_change ON items (changed);
 CREATE TABLE names (row INTEGER PRIMARY KEY, id ANY NOT NULL UNIQUE, checksum INTEGER NOT NULL) STRICT;
 CREATE TABLE deleted (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE INDEX deleted_by_change ON deleted (changed);
+CREATE TABLE tuning (k INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
-# What a store that keeps vectors has besides: a measurement for each number of neighbours, with its own checksum.
-_TABLE_OF_VECTORS = "CREATE TABLE tuning (k INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;"
 
 
 def sqlite_in_words() -> str:
@@ -85,16 +85,14 @@ def sqlite_in_words() -> str:
     )
 
 
-def create_database(path: Path, settings: dict[str, str], next_row: int, *, keeps_vectors: bool = False) -> None:
+def create_database(path: Path, settings: dict[str, str], next_row: int) -> None:
     """Create the database of an empty store, on disk."""
     connection = connect(path, "rwc")
-    version = migrations.VECTORS_VERSION if keeps_vectors else migrations.SCHEMA_VERSION
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(
-            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; "
-            f"PRAGMA user_version = {version};{_tables(keeps_vectors=keeps_vectors)} COMMIT;"
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};{_TABLES} COMMIT;"
         )
         with transaction(connection):
             connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
@@ -103,17 +101,16 @@ def create_database(path: Path, settings: dict[str, str], next_row: int, *, keep
         connection.close()
 
 
-def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> sqlite3.Connection:
+def open_database(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open a connection to a store's database.
 
     Args:
         path: the file.
         read_only: if True, the connection can write nothing.
-        can_migrate: True if an earlier version may be opened, because the caller brings it to this one.
 
     Raises:
         CorruptFileError: it is something else, or damaged.
-        UnsupportedFileError: another version wrote it, or this SQLite is too old.
+        UnsupportedFileError: it has another version, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         wanted = ".".join(map(str, _OLDEST_SQLITE))
@@ -124,9 +121,13 @@ def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> 
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION_ID:
             raise CorruptFileError(f"{path} is an SQLite file, but not a store's; restore it from a copy")
-        migrations.check_version(path, version, can_migrate=can_migrate)
-        if migrations.is_current(version):
-            _check_tables(connection, path, keeps_vectors=migrations.has_table_of_vectors(version))
+        if version != SCHEMA_VERSION:
+            raise UnsupportedFileError(
+                f"{path} has version {version}; this hamtarget reads version {SCHEMA_VERSION}: install the hamtarget "
+                "that wrote it"
+            )
+        if wrong := wrong_tables(connection):
+            raise CorruptFileError(f"{path}: {wrong[0]} is not as a store has it; restore the folder from a copy")
         read_state(connection)
     except BaseException:
         connection.close()
@@ -134,28 +135,17 @@ def open_database(path: Path, *, read_only: bool, can_migrate: bool = False) -> 
     return connection
 
 
-def _tables(*, keeps_vectors: bool) -> str:
-    return _TABLES + _TABLE_OF_VECTORS if keeps_vectors else _TABLES
-
-
-def _check_tables(connection: sqlite3.Connection, path: Path, *, keeps_vectors: bool) -> None:
-    """Check that the tables are those of a store, and that nothing runs by itself when they are read or written.
-
-    Raises:
-        CorruptFileError: they are something else.
-    """
+def wrong_tables(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the tables and indexes that are not those of a store, or would run by themselves."""
     found = {(kind, name): sql for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")}
-    expected = _expected_tables(keeps_vectors=keeps_vectors)
-    wrong = [name for (kind, name), sql in expected.items() if found.get((kind, name)) != sql]
-    wrong += [str(name) for kind, name in found if kind in ("trigger", "view")]
-    if wrong:
-        raise CorruptFileError(f"{path}: {wrong[0]} is not as a store has it; restore the folder from a copy")
+    wrong = [name for (kind, name), sql in _expected_tables().items() if found.get((kind, name)) != sql]
+    return wrong + [str(name) for kind, name in found if kind in ("trigger", "view")]
 
 
 @cache
-def _expected_tables(*, keeps_vectors: bool) -> dict[tuple[str, str], str]:
+def _expected_tables() -> dict[tuple[str, str], str]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_tables(keeps_vectors=keeps_vectors))
+        connection.executescript(_TABLES)
         rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     return {(kind, name): sql for kind, name, sql in rows}
 

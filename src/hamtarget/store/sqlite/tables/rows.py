@@ -43,6 +43,12 @@ def has_several(connection: sqlite3.Connection) -> bool:
     return connection.execute(sql, (FIRST_SEVERAL_ROW,)).fetchone() is not None
 
 
+def has_had_several(connection: sqlite3.Connection) -> bool:
+    """Return True if an item has several codes, or one that was deleted since the index was saved had."""
+    sql = "SELECT 1 FROM deleted WHERE row >= ? LIMIT 1"
+    return has_several(connection) or connection.execute(sql, (FIRST_SEVERAL_ROW,)).fetchone() is not None
+
+
 def find_rows(connection: sqlite3.Connection, ids: Sequence[Id]) -> dict[Id, int]:
     """Return first rows of those ids that have one; an id that is its own has it even if there is no such item."""
     found: dict[Id, int] = {id: id for id in ids if is_direct(id)}
@@ -131,14 +137,15 @@ def read_deleted(connection: sqlite3.Connection, *, after: int) -> list[int]:
         WHERE changed > ? AND NOT EXISTS (SELECT 1 FROM items WHERE items.row = deleted.row)
     """
     for row, changed, checksum in connection.execute(sql, (after,)):
-        if trace_checksum(row, changed) != checksum:
+        if not is_trace_whole(row, changed, checksum):
             raise CorruptFileError(f"the trace of deleted row {row} is damaged: its checksum is wrong; restore a copy")
         gone.append(row)
     return gone
 
 
 # As it lies in the file, payload is checked before it is believed to be text.
-_COLUMNS = "SELECT row, code, embedding, CAST(payload AS BLOB), changed, checksum FROM items"
+COLUMNS = "row, code, embedding, CAST(payload AS BLOB), changed, checksum"
+_SELECT = f"SELECT {COLUMNS} FROM items"
 
 
 def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[int, Record]:
@@ -147,7 +154,7 @@ def read_records(connection: sqlite3.Connection, rows: Sequence[int]) -> dict[in
     Raises:
         CorruptFileError: one of them is damaged.
     """
-    return {record[0]: record for record in _checked(look_up(connection, f"{_COLUMNS} WHERE row IN ({{}})", rows))}
+    return {record[0]: record for record in _checked(look_up(connection, f"{_SELECT} WHERE row IN ({{}})", rows))}
 
 
 def scan_records(
@@ -158,7 +165,7 @@ def scan_records(
     Raises:
         CorruptFileError: one of them is damaged.
     """
-    yield from _blocks(connection.execute(f"{_COLUMNS} WHERE {condition} ORDER BY row", parameters))
+    yield from _blocks(connection.execute(f"{_SELECT} WHERE {condition} ORDER BY row", parameters))
 
 
 def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[list[Record]]:
@@ -168,7 +175,7 @@ def changed_records(connection: sqlite3.Connection, *, after: int) -> Iterator[l
         CorruptFileError: one of them is damaged.
     """
     # Left to itself, SQLite reads the whole table.
-    yield from _blocks(connection.execute(f"{_COLUMNS} INDEXED BY items_by_change WHERE changed > ?", (after,)))
+    yield from _blocks(connection.execute(f"{_SELECT} INDEXED BY items_by_change WHERE changed > ?", (after,)))
 
 
 def changed_rows(connection: sqlite3.Connection, *, after: int) -> Iterator[int]:
@@ -184,9 +191,9 @@ def _blocks(cursor: sqlite3.Cursor) -> Iterator[list[Record]]:
 
 def scan_unchecked(connection: sqlite3.Connection) -> Iterator[tuple[list[Record], list[int]]]:
     """Yield all rows in blocks: those that are whole, and the numbers of those that are damaged."""
-    cursor = connection.execute(f"{_COLUMNS} ORDER BY row")
+    cursor = connection.execute(f"{_SELECT} ORDER BY row")
     while block := cursor.fetchmany(_FETCHED_ROWS):
-        whole = [_is_whole(*record) for record in block]
+        whole = [is_row_whole(*record) for record in block]
         yield (
             [record[:4] for record, is_whole in zip(block, whole, strict=True) if is_whole],
             [record[0] for record, is_whole in zip(block, whole, strict=True) if not is_whole],
@@ -195,21 +202,31 @@ def scan_unchecked(connection: sqlite3.Connection) -> Iterator[tuple[list[Record
 
 def _checked(records: Iterable[Any]) -> Iterator[Record]:
     for record in records:
-        if not _is_whole(*record):
+        if not is_row_whole(*record):
             raise CorruptFileError(f"row {record[0]} of the store is damaged: its checksum is wrong; restore a copy")
         yield record[:4]
 
 
-def _is_whole(
+def is_row_whole(
     row: int, code: bytes, embedding: bytes | None, payload: bytes | None, changed: int, checksum: int
 ) -> bool:
+    """Return True if a row of items has its checksum. Damage may have changed the type of any column."""
     try:
         return row_checksum(row, code, embedding, payload, changed) == checksum
     except (TypeError, struct.error):
-        # Damage may have changed a column's type.
         return False
 
 
+def is_name_whole(row: int, id: Any, checksum: int) -> bool:
+    """Return True if a row of names has its checksum."""
+    return isinstance(id, str | int) and name_checksum(row, id) == checksum
+
+
+def is_trace_whole(row: int, changed: int, checksum: int) -> bool:
+    """Return True if a row of deleted has its checksum."""
+    return trace_checksum(row, changed) == checksum
+
+
 def _check_name(row: int, id: Id, checksum: int) -> None:
-    if not isinstance(id, str | int) or name_checksum(row, id) != checksum:
+    if not is_name_whole(row, id, checksum):
         raise CorruptFileError(f"row {row} of the store is damaged: its name's checksum is wrong; restore a copy")

@@ -16,7 +16,6 @@ from hamtarget.store.items.code_rows import expand, place_items
 from hamtarget.store.items.ids import byte_rows
 from hamtarget.store.live import Change, DeleteRows, PutRows
 from hamtarget.store.sqlite.tables.database import translated
-from hamtarget.store.sqlite.tables.migrations import mark_several
 from hamtarget.store.sqlite.tables.rows import delete_items, find_rows, read_existing, write_items, write_names
 from hamtarget.store.sqlite.tables.state import read_state, write_state
 
@@ -109,8 +108,6 @@ class Writing:
         placed = place_items(batch.ids, batch.all_counts, known, self._next_row)
         if placed.left:
             self._delete(placed.left)
-        if batch.counts is not None:
-            mark_several(self._connection)
         write_names(self._connection, placed.names)
         self._next_row = placed.next_row
         return placed.rows if batch.counts is None else list(expand(placed.rows))
