@@ -100,17 +100,17 @@ def compared(
     }
     batches: dict[str, Callable[[], Any]] = {
         "store": lambda: store.nearest_batch(asked, K, recall=recall),
-        "index": lambda: bare.search(asked, K, recall=recall, threads=1),
+        "index": lambda: bare.nearest_batch(asked, K, recall=recall),
         "probes": lambda: store.probe_batch(asked, **probe),
     }
     found = {
         "store": ids_of(batches["store"](), len(asked)),
-        "index": batches["index"]()[0],
+        "index": batches["index"]().ids,
         "probes": ids_of(batches["probes"](), len(asked)),
     }
     calls = {f"{name}, batch": call for name, call in batches.items()} | {
         "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
-        "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
+        "index, one": lambda: [bare.nearest(query, K, recall=recall) for query in singles],
         "probes, one": lambda: [store.probe(query, **probe) for query in singles],
     }
     counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}

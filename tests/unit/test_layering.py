@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "encoders": GROUND,
     # Opens what was learned, if torch is there and nothing else can.
     "encoders.opening": GROUND | {"learn"},
-    "search": GROUND | {"_native"},
+    "search": GROUND | {"_native", "query"},
     # Scans on a device of torch: runs where the native core is not built.
     "search.device": GROUND,
     # Plans by arithmetic alone: whoever plans need not have built the native core.
@@ -54,13 +54,13 @@ MAY_IMPORT = {
     "learn": GROUND | {"datasets", "encoders.protocol", "encoders.onnx_file", "evaluation.metrics"},
     # Learns on the features of a sentence model, and joins both.
     "learn.fitting.texts": GROUND | {"datasets", "encoders.sentence", "learn"},
-    "store": GROUND | {"datasets", "encoders", "search"},
+    "store": GROUND | {"datasets", "encoders", "query", "search"},
     "copies": GROUND | {"datasets", "encoders", "evaluation", "search"},
     "folders": GROUND | {"copies", "datasets", "encoders", "store"},
     "integrations": GROUND,
     "integrations.ann_benchmarks": GROUND | {"search"},
     "integrations.sklearn.hash_transformer": GROUND | {"learn"},
-    "integrations.sklearn.neighbor_transformer": GROUND | {"search"},
+    "integrations.sklearn.neighbor_transformer": GROUND | {"query", "search"},
     "integrations.spark": GROUND | {"encoders"},
     "integrations.threatexchange": GROUND | {"search"},
     "demo": GROUND | {"datasets", "encoders", "evaluation", "learn", "search", "store"},

@@ -291,7 +291,10 @@ def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
         DtypeError: they are not integers that int64 holds.
         ShapeError: they are not (rows,).
     """
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ShapeError(f"{name} are not an array ({error}); expected (rows,)") from error
     # An empty list has no integers to tell its type by; numpy calls it float64.
     if array.size and (array.dtype.kind not in "iu" or not np.can_cast(array.dtype, np.int64)):
         hint = "" if array.dtype.kind not in "US" else ": number the rows, or use a Store, whose ids may be texts"

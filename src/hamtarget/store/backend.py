@@ -12,6 +12,7 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
@@ -148,7 +149,7 @@ class Backend(Protocol):
         """Return the cells of the vectors, if there are any."""
         ...
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Fit cells to all vectors by an index that is not fitted yet; keep them if they are faster than a scan."""
         ...
 

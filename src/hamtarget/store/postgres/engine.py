@@ -21,6 +21,7 @@ from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputErro
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.core import _native
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
@@ -465,7 +466,7 @@ class PostgresEngine:
         """Return None: there are no cells."""
         return None
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Refuse: there are no cells."""
         raise InputError(f"{self.path} is in PostgreSQL, where vectors are not kept in cells")
 

@@ -21,6 +21,7 @@ from hamtarget.errors import ClosedError, CorruptFileError, FileError, InputErro
 from hamtarget.filters import Filter
 from hamtarget.items import Id, Item, Match
 from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
@@ -486,7 +487,7 @@ class FolderEngine:
         self.check_open()
         return None if self._kept_cells is None else self._kept_cells.now()
 
-    def make_cells(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make_cells(self, asked: NeighborIndex, work: Work) -> None:
         """Fit cells to all vectors, and keep them beside the index."""
         if self._kept_cells is None:
             raise InputError(f"{self.path} keeps no vectors")
@@ -495,7 +496,7 @@ class FolderEngine:
                 self._check_between_transactions("tune")
         # All that was committed before this call is in them.
         self.read(_nothing)
-        self._kept_cells.make(asked, progress=progress)
+        self._kept_cells.make(asked, work)
         if not self.read_only:
             with self._write_lock, translated(self.file):
                 self.check_open()

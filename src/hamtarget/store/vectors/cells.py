@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from hamtarget.codes import Codes
 from hamtarget.errors import HamtargetError, InputError
+from hamtarget.query import Bounds, Work
 from hamtarget.search.distinct import distinct
 from hamtarget.search.limits import Limits
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.neighbor_index import NeighborIndex
-from hamtarget.search.results import BatchHits, Costs
+from hamtarget.search.results import BatchHits
 from hamtarget.store.vectors.kept_vectors import restored_vectors
 
 Rows = NDArray[np.int64]
@@ -124,11 +125,9 @@ def find_in_cells(
     queries: NDArray[Any],
     k: int,
     recall: float,
-    *,
-    threads: int,
-    limits: Limits | None,
+    work: Work,
 ) -> BatchHits | None:
-    """Return the nearest rows of each query; None if one of them was deleted meanwhile.
+    """Return the nearest rows of each query; None if one of them was deleted during the search.
 
     The distances are those of vectors and codes as the store keeps them, whatever the cells have rounded.
 
@@ -139,17 +138,14 @@ def find_in_cells(
         queries: as they are compared with kept vectors.
         k: most rows for a query.
         recall: share of the true nearest to find.
-        threads: the queries are shared among so many threads.
-        limits: bounds on the work.
+        work: threads, bounds, and costs.
     """
     kind = index.embeddings
     if kind is None:
         raise TypeError("a store of vectors has an index without them")
     asked = restored_vectors(queries, kind)
-    found = cells.find(asked, min(k, len(cells)), recall=recall, threads=threads, limits=limits)
+    found = cells.nearest_batch(asked, min(k, len(cells)), recall=recall, work=work)
     n_queries, n_found = found.ids.shape
-    if limits is not None:
-        limits.take(hits=found.ids.size)
     rows = found.ids.ravel()
     try:
         row_codes, vectors = _codes_and_vectors(index, rows)
@@ -172,7 +168,7 @@ def find_in_cells(
         rows[order],
         distances.ravel()[order],
         exact.ravel()[order],
-        Costs(np.zeros(n_queries, dtype=np.int64), *found.counts.T),
+        found.costs,
     )
 
 
@@ -180,11 +176,22 @@ def find_in_cells(
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
+def work_within(limits: Limits | None, threads: int) -> Work:
+    """Return work within limits whose clock runs, with costs."""
+    if limits is None:
+        return Work(threads=threads, costs=True)
+    running = Bounds().start()
+    running.core = limits
+    return Work(running, threads, costs=True)
+
+
 def _put(cells: NeighborIndex, rows: Rows, vectors: NDArray[Any] | None) -> None:
     """Put vectors in the place of those of the same rows; None deletes them."""
     if not len(rows):
         return
-    cells.delete(rows)
+    known = cells.has(rows)
+    if known.any():
+        cells.delete(distinct(rows[known]))
     if vectors is not None:
         cells.add(rows, vectors)
 

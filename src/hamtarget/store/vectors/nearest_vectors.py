@@ -17,13 +17,14 @@ from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import InputError, PrivilegeError
 from hamtarget.filters import Filter
 from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.limits import Limits, check_limits
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.search.requests import Requests, check_count
 from hamtarget.search.results import BatchHits
 from hamtarget.store.backend import Backend
-from hamtarget.store.vectors.cells import find_in_cells
+from hamtarget.store.vectors.cells import find_in_cells, work_within
 from hamtarget.store.vectors.kept_vectors import restored_vectors
 from hamtarget.store.vectors.tuning import (
     FEWEST_ITEMS,
@@ -161,8 +162,8 @@ class NearestVectors:
     def _tune_cells(self, k: int, threads: int, progress: Progress | None) -> Tuning:
         # What served more neighbours goes on to do so.
         known = [tuning.k for tuning in self._known.values() if tuning.way == "cells"]
-        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *known]), seed=SEED, threads=threads)
-        self._engine.make_cells(asked, progress=progress)
+        asked = NeighborIndex(self._kind.metric, USUAL_RECALL, k=max([k, *known]), seed=SEED)
+        self._engine.make_cells(asked, Work(threads=threads, progress=progress))
         return tuning_of_cells(asked, k)
 
     def _tune_probes(self, k: int, threads: int, progress: Progress | None) -> Tuning:
@@ -201,8 +202,9 @@ class NearestVectors:
         cells = self._engine.cells()
         if cells is None or cells.setting(k, recall) is None:
             return None
+        work = work_within(limits, threads)
         return self._engine.find_in_cells(
-            lambda cells, index: find_in_cells(cells, index, codes, vectors, k, recall, threads=threads, limits=limits)
+            lambda cells, index: find_in_cells(cells, index, codes, vectors, k, recall, work)
         )
 
     def _is_tuned(self, k: int, n_items: int) -> bool:

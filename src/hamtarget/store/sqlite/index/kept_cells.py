@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 
 from hamtarget.errors import FileError
-from hamtarget.progress import Progress
+from hamtarget.query import Work
 from hamtarget.search.neighbor_index import NeighborIndex
 from hamtarget.store.live import LiveIndex
 from hamtarget.store.sqlite.index.cell_files import current_cells_file, read_cells, save_cells
@@ -81,12 +81,12 @@ class KeptCells:
             if found is None or not self._live.cells.take(*found, self._live.index):
                 self._refused = state
 
-    def make(self, asked: NeighborIndex, *, progress: Progress | None) -> None:
+    def make(self, asked: NeighborIndex, work: Work) -> None:
         """Fit cells to all vectors of the store, and use them if they are faster than comparing all.
 
         Args:
             asked: an index that is not fitted yet.
-            progress: of `NeighborIndex.fit`.
+            work: of `NeighborIndex.fit`.
 
         Raises:
             FileError: so much has changed meanwhile that they are of no use.
@@ -97,7 +97,7 @@ class KeptCells:
                     self._begin()
                     index = self._live.index
                     rows, vectors = present_vectors(index, index.ids())
-                    asked.fit(vectors, rows, progress=progress)
+                    asked.fit(vectors, rows, work=work)
                     del vectors
                     with self._live.lock:
                         if asked.explain().way == "scan":
