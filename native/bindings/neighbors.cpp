@@ -29,7 +29,6 @@ using namespace nb::literals;
 using Vectors = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu, nb::ndim<2>>;
 
 constexpr std::array<const char*, 4> kRowTypes = {"int8", "uint8", "float16", "float32"};
-constexpr std::array<const char*, 2> kMetrics = {"l2", "dot"};
 
 template <class Enum, std::size_t n>
 Enum named(const std::array<const char*, n>& names, const std::string& name, const char* what) {
@@ -81,7 +80,7 @@ void construct(NeighborCore* self, std::size_t n_dims, const std::string& metric
     expect_columns(centres.shape(1), n_dims, "centres");
     if (codebooks.shape(1) != kPartEntries)
         throw InputError("the codebooks have " + std::to_string(codebooks.shape(1)) + " entries a part; expected 16");
-    new (self) NeighborCore(n_dims, named<NeighborMetric>(kMetrics, metric, "metric"),
+    new (self) NeighborCore(n_dims, neighbor_metric(metric),
                             named<RowType>(kRowTypes, row_type, "row_type"), copied<float>(centres),
                             copied<float>(codebooks), codebooks.shape(2),
                             rotation ? copied<float>(*rotation) : Array<const float>(), neighbor_kernel_of(kernel));
@@ -117,6 +116,15 @@ auto contains(NeighborCore& core, const Input<std::int64_t, 1>& ids) {
         core.contains(ids.data(), ids.size(), found.data());
     }
     return array_of(std::move(found));
+}
+
+auto get(NeighborCore& core, const Input<std::int64_t, 1>& ids) {
+    std::vector<float> vectors(ids.size() * core.shape().n_dims());
+    {
+        nb::gil_scoped_release release;
+        core.get(ids.data(), ids.size(), vectors.data());
+    }
+    return matrix_of(std::move(vectors), ids.size(), core.shape().n_dims());
 }
 
 auto found_by(const NeighborCore& core, const Input<float, 2>& queries, NeighborRequest request, std::size_t threads,
@@ -170,7 +178,7 @@ nb::dict state(NeighborCore& core) {
     const NeighborShape& shape = core.shape();
     nb::dict result;
     result["n_dims"] = shape.n_dims();
-    result["metric"] = kMetrics[static_cast<std::size_t>(shape.metric)];
+    result["metric"] = shape.metric.name;
     result["row_type"] = kRowTypes[static_cast<std::size_t>(shape.row_type)];
     result["part_dims"] = shape.sketcher.part_dims();
     result["centres"] = shared(shape.cells.centres());
@@ -206,7 +214,7 @@ T value_in(const nb::dict& state, const char* key) {
 std::unique_ptr<NeighborCore> from_state(const nb::dict& state, const std::optional<std::string>& kernel) {
     auto core = std::make_unique<NeighborCore>(
         value_in<std::size_t>(state, "n_dims"),
-        named<NeighborMetric>(kMetrics, value_in<std::string>(state, "metric"), "metric"),
+        neighbor_metric(value_in<std::string>(state, "metric")),
         named<RowType>(kRowTypes, value_in<std::string>(state, "row_type"), "row_type"),
         array_in<float>(state, "centres"), array_in<float>(state, "codebooks"),
         value_in<std::size_t>(state, "part_dims"), array_in<float>(state, "rotation"), neighbor_kernel_of(kernel));
@@ -276,6 +284,7 @@ void bind_neighbors(nb::module_& module) {
         .def("add", &add, "ids"_a.noconvert(), "vectors"_a.noconvert(), nb::kw_only(), "threads"_a = 1)
         .def("remove", &remove, "ids"_a.noconvert(), "Remove the ids that are there, and return their number.")
         .def("contains", &contains, "ids"_a.noconvert(), "Return 1 for each id that is there, and 0 for the others.")
+        .def("get", &get, "ids"_a.noconvert(), "Return the vectors of ids as they are kept, (ids, dims).")
         .def(
             "ids", [](const NeighborCore& core) { return array_of(core.ids()); }, "Return all ids, ascending.")
         .def("compact", [](NeighborCore& core) { (void)core.compact(); }, nb::call_guard<nb::gil_scoped_release>())

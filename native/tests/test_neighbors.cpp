@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "../core/errors.hpp"
@@ -65,7 +66,7 @@ void scanning(const NeighborKernel& kernel, Random& random, std::size_t n_parts,
 
 void scoring_centres(const NeighborKernel& kernel, Random& random, std::size_t n_dims, std::size_t n_cells) {
     const std::size_t n_queries = 1 + random() % 15;
-    const Cells cells(floats(random, n_cells * n_dims), n_cells, n_dims, NeighborMetric::kEuclidean);
+    const Cells cells(floats(random, n_cells * n_dims), n_cells, n_dims, true);
     const Array<const float> queries = floats(random, n_queries * n_dims);
     std::vector<float> scores(n_queries * cells.n_scores()), plain(scores.size());
     cells.rough_scores(kernel, queries.data(), n_queries, scores.data());
@@ -183,10 +184,11 @@ void keeping_the_smallest(const NeighborKernel& kernel, Random& random) {
 }
 
 // Random changes; a search that compares every row finds what a map has.
-void living(const NeighborKernel& kernel, Random& random, NeighborMetric metric) {
+void living(const NeighborKernel& kernel, Random& random, const NeighborMetric& metric) {
     constexpr std::size_t kDims = 13, kPartDims = 2, kParts = 7;
     NeighborCore core(kDims, metric, RowType::kFloat32, floats(random, 5 * kDims),
                       floats(random, kParts * kPartEntries * kPartDims), kPartDims, {}, kernel);
+    const bool is_dot = std::string(metric.name) == "dot";
     std::map<std::int64_t, std::vector<float>> known;
     for (int change = 0; change < 60; ++change) {
         std::vector<std::int64_t> ids;
@@ -212,13 +214,21 @@ void living(const NeighborKernel& kernel, Random& random, NeighborMetric metric)
         if (random() % 8 == 0) core.compact();
         if (random() % 8 == 0) core.reset(Generation(*core.compact()));
         CHECK(core.size() == known.size());
+        for (const auto& [id, row] : known) {
+            std::vector<float> kept(kDims);
+            core.get(&id, 1, kept.data());
+            CHECK(kept == row);
+        }
+        const std::int64_t nobody = 100'000;
+        float nothing[kDims];
+        CHECK_THROWS(InputError, core.get(&nobody, 1, nothing));
         const Array<const float> query = floats(random, kDims);
         std::vector<std::pair<double, std::int64_t>> expected;
         for (const auto& [id, row] : known) {
             double sum = 0;
             for (std::size_t d = 0; d < kDims; ++d)
-                sum += metric == NeighborMetric::kDot ? -double{row[d]} * query[d] : std::pow(row[d] - query[d], 2);
-            expected.emplace_back(metric == NeighborMetric::kDot ? sum : std::sqrt(sum), id);
+                sum += is_dot ? -double{row[d]} * query[d] : std::pow(row[d] - query[d], 2);
+            expected.emplace_back(is_dot ? sum : std::sqrt(sum), id);
         }
         std::sort(expected.begin(), expected.end());
         NeighborRequest request{.queries = query.data(), .n_queries = 1, .k = 7, .budget = 1'000'000, .comparisons = 1'000'000};
@@ -252,8 +262,7 @@ int main() {
         }
         ranking(*kernel, random, 1000);
         for (int i = 0; i < 200; ++i) keeping_the_smallest(*kernel, random);
-        living(*kernel, random, NeighborMetric::kEuclidean);
-        living(*kernel, random, NeighborMetric::kDot);
+        for (const NeighborMetric& metric : kNeighborMetrics) living(*kernel, random, metric);
     }
     std::puts("neighbors: ok");
 }

@@ -25,7 +25,7 @@ Array<const float> floats(std::mt19937_64& random, std::size_t count) {
 
 int main() {
     std::mt19937_64 random(3);
-    NeighborCore core(kDims, NeighborMetric::kEuclidean, RowType::kInt8, floats(random, kCells * kDims),
+    NeighborCore core(kDims, neighbor_metric("l2"), RowType::kInt8, floats(random, kCells * kDims),
                       floats(random, kParts * kPartEntries * kPartDims), kPartDims, {});
     const Array<const float> rows = floats(random, kBatch * kDims);
     std::int64_t next = 0;

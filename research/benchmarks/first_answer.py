@@ -31,8 +31,7 @@ from hamtarget import NeighborIndex
 
 vectors = np.load("vectors.npy")
 index = NeighborIndex(metric="cosine", recall=0.95).fit(vectors)
-ids, distances = index.search(vectors[:50], k=10)
-print(*ids[:, 0])
+print(*index.nearest_batch(vectors[:50], k=10).ids[:, 0])
 """
 
 

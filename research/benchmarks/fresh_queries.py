@@ -47,7 +47,7 @@ def measured(
         for _ in range(ROUNDS):
             for name, part in parts.items():
                 begun = time.process_time()
-                found = index.search(queries[part], k, threads=1, recall=wanted)[0]
+                found = index.nearest_batch(queries[part], k, recall=wanted).ids
                 seconds[name].append((time.process_time() - begun) / len(found))
                 recall, error = recall_of(found, nearest[part, :k])
                 figures[name] = {"recall": recall, "error": error, "cpu_ms": 1000 * statistics.median(seconds[name])}

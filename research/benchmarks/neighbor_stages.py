@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._core import _native
-from hamtarget.search.neighbors.cells import train_centres
-from hamtarget.search.neighbors.sketches import train_codebooks
+from hamtarget.search.neighbors.training import train_centres, train_codebooks
 
 _N_DIMS = 128
 _REPEATS = 5

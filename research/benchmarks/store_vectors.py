@@ -26,7 +26,7 @@ from hamtarget.encoders import Encoder, open_encoder
 from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder, TrainingOptions
-from hamtarget.query import Asked, Query
+from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, MultiIndex, NeighborIndex
 from hamtarget.store import Store
 from hamtarget.store.vectors.tuning import Tuning, n_tuning_queries, tune_index
@@ -99,17 +99,17 @@ def compared(
 
     batches: dict[str, Callable[[], Any]] = {
         "store": lambda: store.nearest_batch(asked, K, recall=recall),
-        "index": lambda: bare.search(asked, K, recall=recall, threads=1),
+        "index": lambda: bare.nearest_batch(asked, K, recall=recall, work=Work(threads=1)),
         "probes": lambda: probe(asked),
     }
     found = {
         "store": ids_of(batches["store"](), len(asked)),
-        "index": batches["index"]()[0],
+        "index": batches["index"]().ids,
         "probes": ids_of(batches["probes"](), len(asked)),
     }
     calls = {f"{name}, batch": call for name, call in batches.items()} | {
         "store, one": lambda: [store.nearest(query, K, recall=recall) for query in singles],
-        "index, one": lambda: [bare.search(query[None], K, recall=recall, threads=1) for query in singles],
+        "index, one": lambda: [bare.nearest(query, K, recall=recall, work=Work(threads=1)) for query in singles],
         "probes, one": lambda: [probe(query[None])[0] for query in singles],
     }
     counts = {name: len(singles) if name.endswith("one") else len(asked) for name in calls}

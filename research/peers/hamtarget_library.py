@@ -61,10 +61,10 @@ class Hamtarget(Library):
 
     def build(self, plan: Plan, base: NDArray[Any], shape: Shape, folder: Path, threads: int) -> float:
         """Fit, tuning included, and save."""
-        from hamtarget.search import NeighborIndex
+        from hamtarget import NeighborIndex, Work
 
         start = time.perf_counter()
-        index = NeighborIndex(metric=shape.metric, threads=threads, **plan.arguments).fit(base)
+        index = NeighborIndex(metric=shape.metric, **plan.arguments).fit(base, work=Work(threads=threads))
         seconds = time.perf_counter() - start
         index.save(folder / _FILE)
         return seconds
@@ -82,7 +82,7 @@ class _Index(Searcher):
 
     def search(self, queries: NDArray[Any], k: int, setting: Setting) -> NDArray[Any]:
         try:
-            found: NDArray[Any] = self._index.search(queries, k, threads=1, **setting)[0]
+            found: NDArray[Any] = self._index.nearest_batch(queries, k, **setting).ids
         except InputError:
             # Vectors are kept too coarsely for this recall, which counts as nothing found.
             return np.full((len(queries), k), -1)

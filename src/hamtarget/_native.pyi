@@ -253,6 +253,9 @@ class NeighborCore:
     def contains(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return 1 for each id that is there, and 0 for the others."""
 
+    def get(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of ids as they are kept, (ids, dims); an unknown id is an InputError."""
+
     def ids(self) -> NDArray[np.int64]:
         """Return all ids, ascending."""
 

@@ -245,7 +245,7 @@ class Work:
 
     @property
     def limits(self) -> _native.Limits | None:
-        """What the native core counts with; None if nothing is bounded. Plain bounds start with each look."""
+        """The counters of the native core; None if nothing is bounded. Plain bounds start with each look."""
         running = self.bounds.start() if isinstance(self.bounds, Bounds) else self.bounds
         return None if running is None else running.core
 

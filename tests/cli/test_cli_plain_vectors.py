@@ -54,7 +54,7 @@ def nearest(rows, queries, metric, k):
 )
 def test_the_nearest_are_found_without_a_model(rows, tmp_path, monkeypatch, metric, columns, method):
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 1000)
-    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 1000)
+    monkeypatch.setattr(neighbor_index, "FEWEST_ROWS_OF_CELLS", 1000)
     monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
     monkeypatch.setattr(vector_codes, "MOST_LEARNED_FROM", 1000)
     rows, queries = rows[:N_ROWS, :columns], rows[N_ROWS:, :columns]

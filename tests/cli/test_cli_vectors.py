@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 def test_neighbours_come_at_a_recall(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 1000)
-    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 1000)
+    monkeypatch.setattr(neighbor_index, "FEWEST_ROWS_OF_CELLS", 1000)
     monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
     added = run("add", tmp_path / "store", folder / "vectors.npy", "--model", folder / "model")
     assert added.exit_code == 0, added.output

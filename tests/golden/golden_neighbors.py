@@ -10,7 +10,7 @@ import pytest
 
 from hamtarget.search import NeighborIndex
 from hamtarget.search import neighbor_index as module
-from hamtarget.search.neighbors import building
+from hamtarget.search.neighbors import cells
 
 FOLDER = Path(__file__).parent
 N_ROWS = 400
@@ -51,9 +51,9 @@ def index_for(name):
     metric, way = FILES[name]
     with pytest.MonkeyPatch.context() as patch:
         if way == "cells":
-            patch.setattr(module, "_LEAST_ROWS_OF_CELLS", 100)
+            patch.setattr(module, "FEWEST_ROWS_OF_CELLS", 100)
             patch.setattr(module, "_why_slower", lambda *_: None)
-            patch.setattr(building, "N_QUERIES", 50)
+            patch.setattr(cells, "N_QUERIES", 50)
         index = NeighborIndex(metric, k=3).fit(vectors(), ids())
     index.delete(ids()[DELETED])
     return index

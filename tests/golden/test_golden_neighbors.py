@@ -38,7 +38,7 @@ def test_every_row_is_found(name):
         away = -queries @ rows.T
     else:
         away = 1 - (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (rows.T / np.linalg.norm(rows, axis=1))
-    found, distances = index.search(queries, len(ids), budget=1000, comparisons=1000)
+    found, distances, _ = index.nearest_batch(queries, len(ids), budget=1000, comparisons=1000)
     assert (np.sort(found, axis=1) == np.sort(ids)).all()
     place = np.argsort(ids)[np.searchsorted(np.sort(ids), found)]
     # Cosines are those of rows that int8 has rounded.
@@ -48,7 +48,7 @@ def test_every_row_is_found(name):
 @pytest.mark.parametrize("name", golden_neighbors.FILES)
 def test_settings_are_there(name):
     index = NeighborIndex.open(golden_neighbors.FOLDER / name)
-    ids, _ = index.search(golden_neighbors.vectors()[:20], k=3)
+    ids = index.nearest_batch(golden_neighbors.vectors()[:20], k=3).ids
     kept = golden_neighbors.kept()[:20]
     if index.metric != "dot":
         assert (ids[kept, 0] == golden_neighbors.ids()[:20][kept]).mean() > 0.9

@@ -9,7 +9,7 @@ import pytest
 from hamtarget.errors import ClosedError, InputError, LimitError
 from hamtarget.query import Bounds, Work
 from hamtarget.search import neighbor_index
-from hamtarget.search.neighbors import building
+from hamtarget.search.neighbors import cells
 from hamtarget.store import Store
 from hamtarget.store.sqlite.index import kept_cells
 from hamtarget.store.vectors import nearest_vectors
@@ -36,9 +36,9 @@ def few_are_many(monkeypatch):
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 200)
     monkeypatch.setattr(nearest_vectors, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(kept_cells, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 100)
+    monkeypatch.setattr(neighbor_index, "FEWEST_ROWS_OF_CELLS", 100)
     monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
-    monkeypatch.setattr(building, "N_QUERIES", 100)
+    monkeypatch.setattr(cells, "N_QUERIES", 100)
 
 
 def made(folder_stores, encoder, n_rows=600, **settings):

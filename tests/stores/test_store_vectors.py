@@ -13,7 +13,7 @@ from hamtarget.errors import (
 )
 from hamtarget.query import Asked, Bounds, Query, Work
 from hamtarget.search import Embeddings, neighbor_index
-from hamtarget.search.neighbors import building
+from hamtarget.search.neighbors import cells
 from hamtarget.store import Item
 from hamtarget.store.vectors import nearest_vectors
 from hamtarget.store.vectors.tuning import Point, Tuning, tuning_of
@@ -45,9 +45,9 @@ def encoders():
 def few_are_many(monkeypatch):
     """Let a small store be worth cells, or probing, whatever the clock says."""
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 200)
-    monkeypatch.setattr(neighbor_index, "_LEAST_ROWS_OF_CELLS", 100)
+    monkeypatch.setattr(neighbor_index, "FEWEST_ROWS_OF_CELLS", 100)
     monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
-    monkeypatch.setattr(building, "N_QUERIES", 200)
+    monkeypatch.setattr(cells, "N_QUERIES", 200)
 
 
 def naive_distances(queries, rows, metric):

@@ -58,12 +58,11 @@ void PackedCentres::nearest(const NeighborKernel& kernel, const float* rows, std
     }
 }
 
-Cells::Cells(Array<const float> centres, std::size_t n_cells, std::size_t n_dims, NeighborMetric metric)
+Cells::Cells(Array<const float> centres, std::size_t n_cells, std::size_t n_dims, bool has_biases)
     : n_cells_(n_cells),
       n_dims_(n_dims),
       n_blocks_((n_cells + 15) / 16),
       n_fours_((n_dims + 3) / 4),
-      metric_(metric),
       centres_(std::move(centres)),
       biases_(n_cells, 0.0f),
       elements_(n_blocks_ * n_fours_ * 64),
@@ -79,7 +78,7 @@ Cells::Cells(Array<const float> centres, std::size_t n_cells, std::size_t n_dims
         for (std::size_t d = 0; d < n_dims; ++d) most = std::max(most, std::abs(centre(c)[d] - mean[d]));
     scale_ = most > 0 && most < kInfinity ? most / 127 : 1;
     for (std::size_t c = 0; c < n_cells; ++c) {
-        if (metric == NeighborMetric::kEuclidean) biases_[c] = ordered(product(centre(c), centre(c), n_dims) / 2);
+        if (has_biases) biases_[c] = ordered(product(centre(c), centre(c), n_dims) / 2);
         std::int8_t* block = elements_.data() + c / 16 * n_fours_ * 64;
         std::int32_t sum = 0;
         for (std::size_t d = 0; d < n_dims; ++d) {

@@ -10,8 +10,6 @@
 
 namespace hamtarget {
 
-enum class NeighborMetric : std::uint8_t { kEuclidean, kDot };
-
 // Centres by float32, in blocks of 16, for NeighborKernel::nearest.
 class PackedCentres {
   public:
@@ -26,7 +24,7 @@ class PackedCentres {
     std::vector<float> elements_, norms_;
 };
 
-// A cell that a query visits. The score is -<query, centre>, and half the square of the centre for Euclidean distances.
+// A cell that a query visits. The score is -<query, centre>, and half the square of the centre where rows have biases.
 struct VisitedCell {
     std::int32_t cell;
     float score;
@@ -34,7 +32,7 @@ struct VisitedCell {
 
 class Cells {
   public:
-    Cells(Array<const float> centres, std::size_t n_cells, std::size_t n_dims, NeighborMetric metric);
+    Cells(Array<const float> centres, std::size_t n_cells, std::size_t n_dims, bool has_biases);
 
     std::size_t size() const { return n_cells_; }
     std::size_t n_dims() const { return n_dims_; }
@@ -59,7 +57,6 @@ class Cells {
                    std::vector<VisitedCell>& chosen) const;
 
     std::size_t n_cells_, n_dims_, n_blocks_, n_fours_;
-    NeighborMetric metric_;
     Array<const float> centres_;
     std::vector<float> biases_;           // exact, by cell
     std::vector<std::int8_t> elements_;   // Int8Centres; the mean of all centres is taken away

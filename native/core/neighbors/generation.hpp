@@ -9,13 +9,14 @@
 #include "../../kernels/codes.hpp"
 #include "../array.hpp"
 #include "cells.hpp"
+#include "metric.hpp"
 #include "sketcher.hpp"
 
 namespace hamtarget {
 
 // What all generations of an index share.
 struct NeighborShape {
-    NeighborMetric metric;
+    const NeighborMetric& metric;
     RowType row_type;
     Cells cells;
     Sketcher sketcher;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "../../kernels/embedding_kernel.hpp"
 #include "../errors.hpp"
 #include "in_threads.hpp"
 
@@ -26,7 +27,7 @@ constexpr std::size_t kLookUpCost = 64;
 constexpr std::size_t kMostDims = 65536;
 constexpr std::size_t kMostCells = std::size_t{1} << 24;
 
-NeighborShape shape_of(std::size_t n_dims, NeighborMetric metric, RowType row_type, Array<const float> centres,
+NeighborShape shape_of(std::size_t n_dims, const NeighborMetric& metric, RowType row_type, Array<const float> centres,
                        Array<const float> codebooks, std::size_t part_dims, const Array<const float>& rotation) {
     const auto expect = [](bool holds, const std::string& text) {
         if (!holds) throw InputError(text);
@@ -46,9 +47,8 @@ NeighborShape shape_of(std::size_t n_dims, NeighborMetric metric, RowType row_ty
     expect(rotation.empty() || rotation.size() == n_dims * n_dims,
            "the rotation has " + std::to_string(rotation.size()) + " elements; expected a square of " +
                std::to_string(n_dims));
-    const bool is_euclidean = metric == NeighborMetric::kEuclidean;
-    return {metric, row_type, Cells(std::move(centres), n_cells, n_dims, metric),
-            Sketcher(std::move(codebooks), n_parts, part_dims, is_euclidean)};
+    return {metric, row_type, Cells(std::move(centres), n_cells, n_dims, metric.has_biases),
+            Sketcher(std::move(codebooks), n_parts, part_dims, metric.has_biases)};
 }
 
 // The nearest float16, ties to even.
@@ -129,6 +129,24 @@ void widen(const NewVectors& vectors, std::size_t first, std::size_t count, floa
     if (vectors.int8s) std::copy_n(vectors.int8s + first, count, floats);
 }
 
+// Write a kept vector as floats.
+void write_kept(const NeighborShape& shape, const Generation& rows, std::size_t row, float* floats) {
+    const std::size_t n = shape.n_dims();
+    const std::uint8_t* bytes = rows.vectors.data() + row * shape.vector_bytes();
+    switch (shape.row_type) {
+        case RowType::kFloat32: std::memcpy(floats, bytes, 4 * n); return;
+        case RowType::kFloat16: {
+            std::vector<std::uint16_t> halves(n);
+            std::memcpy(halves.data(), bytes, 2 * n);
+            supported_embedding_kernels().front()->widen(halves.data(), floats, n);
+            return;
+        }
+        case RowType::kUint8: std::copy_n(bytes, n, floats); return;
+        case RowType::kInt8:
+            for (std::size_t d = 0; d < n; ++d) floats[d] = rows.scales[row] * static_cast<std::int8_t>(bytes[d]);
+    }
+}
+
 // Sorted ids that are looked for among the rows of parts.
 class WantedIds {
   public:
@@ -166,9 +184,9 @@ class WantedIds {
 
 }  // namespace
 
-NeighborCore::NeighborCore(std::size_t n_dims, NeighborMetric metric, RowType row_type, Array<const float> centres,
-                           Array<const float> codebooks, std::size_t part_dims, Array<const float> rotation,
-                           const NeighborKernel& kernel)
+NeighborCore::NeighborCore(std::size_t n_dims, const NeighborMetric& metric, RowType row_type,
+                           Array<const float> centres, Array<const float> codebooks, std::size_t part_dims,
+                           Array<const float> rotation, const NeighborKernel& kernel)
     : shape_(shape_of(n_dims, metric, row_type, std::move(centres), std::move(codebooks), part_dims, rotation)),
       rotation_(std::move(rotation)),
       kernel_(&kernel),
@@ -297,6 +315,35 @@ void NeighborCore::contains(const std::int64_t* ids, std::size_t count, std::uin
         found[i] = std::binary_search(present.begin(), present.end(), ids[i]) ? 1 : 0;
     // The same rows, with the order in which they were looked up.
     publish(std::move(next));
+}
+
+void NeighborCore::get(const std::int64_t* ids, std::size_t count, float* vectors) {
+    struct Row {
+        std::int64_t id;
+        const Generation* rows;
+        std::size_t row;
+    };
+    std::vector<Row> present;
+    NeighborParts now;
+    {
+        const std::lock_guard writing(write_mutex_);
+        const WantedIds wanted(ids, count);
+        now = *parts();
+        for (NeighborPart& part : now)
+            wanted.each_in(part, [&](std::size_t row) {
+                present.push_back({part.rows->ids[row], part.rows.get(), row});
+            });
+        // The same rows, with the order in which they were looked up.
+        publish(now);
+    }
+    std::sort(present.begin(), present.end(), [](const Row& a, const Row& b) { return a.id < b.id; });
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto place = std::lower_bound(present.begin(), present.end(), ids[i],
+                                            [](const Row& row, std::int64_t id) { return row.id < id; });
+        if (place == present.end() || place->id != ids[i])
+            throw InputError("id " + std::to_string(ids[i]) + " is not in this index; expected ids that were added");
+        write_kept(shape_, *place->rows, place->row, vectors + i * shape_.n_dims());
+    }
 }
 
 std::shared_ptr<const Generation> NeighborCore::compact() {

@@ -28,13 +28,14 @@ using NeighborParts = std::vector<NeighborPart>;
 class NeighborCore {
   public:
     // Throws InputError unless the sizes of the arrays fit.
-    NeighborCore(std::size_t n_dims, NeighborMetric metric, RowType row_type, Array<const float> centres,
+    NeighborCore(std::size_t n_dims, const NeighborMetric& metric, RowType row_type, Array<const float> centres,
                  Array<const float> codebooks, std::size_t part_dims, Array<const float> rotation,
                  const NeighborKernel& kernel = *supported_neighbor_kernels().front());
 
     const NeighborShape& shape() const { return shape_; }
     const NeighborKernel& kernel() const { return *kernel_; }
-    // The matrix by which rows and queries are multiplied before they are compared with centres; empty if there is none.
+    // The matrix by which rows and queries are multiplied before they are compared with centres; empty if there is
+    // none.
     const Array<const float>& rotation() const { return rotation_; }
     // Multiply vectors by the rotation, if there is one.
     void rotate(const float* vectors, std::size_t count, float* rotated) const;
@@ -52,6 +53,8 @@ class NeighborCore {
     std::size_t remove(const std::int64_t* ids, std::size_t count);
     // Write 1 for each of the ids that is there, and 0 for the others.
     void contains(const std::int64_t* ids, std::size_t count, std::uint8_t* found);
+    // Write the vectors of rows as they are kept, [id][dim]. Throws InputError if one of the ids is not there.
+    void get(const std::int64_t* ids, std::size_t count, float* vectors);
     // Put all rows into one generation, without the removed ones, and return it.
     std::shared_ptr<const Generation> compact();
     // Put a generation that came out of a file in the place of everything.

@@ -262,9 +262,7 @@ class NeighborSearcher {
                 rows_.push_back(static_cast<std::uint32_t>(row));
                 places_.push_back({static_cast<std::uint32_t>(p), static_cast<std::uint32_t>(row)});
             }
-            const bool is_euclidean = shape_.metric == NeighborMetric::kEuclidean;
-            const auto type = static_cast<std::size_t>(shape_.row_type);
-            const auto compare = is_euclidean ? kernel_.squares[type] : kernel_.products[type];
+            const auto compare = (kernel_.*shape_.metric.sums)[static_cast<std::size_t>(shape_.row_type)];
             for (std::size_t first = 0; first < rows_.size(); first += kComparedRows) {
                 const std::size_t n_rows = std::min(kComparedRows, rows_.size() - first);
                 work_.spend(16 * n_rows);
@@ -274,9 +272,10 @@ class NeighborSearcher {
                 done += n_rows;
             }
         }
+        const float sign = shape_.metric.sign;
         for (std::size_t i = 0; i < count; ++i) {
             float& number = numbers_[i];
-            if (shape_.metric == NeighborMetric::kDot) number = -number;
+            number *= sign;
             if (std::isnan(number)) number = kInfinity;
             orders_[i] = in_order(number);
         }
@@ -291,10 +290,7 @@ class NeighborSearcher {
         }
         for (std::size_t i = 0; i < request_.k; ++i) {
             ids[i] = i < n_wanted ? nearest_[i].id : -1;
-            if (i >= n_wanted)
-                distances[i] = kInfinity;
-            else
-                distances[i] = shape_.metric == NeighborMetric::kDot ? nearest_[i].number : std::sqrt(nearest_[i].number);
+            distances[i] = i < n_wanted ? shape_.metric.distance(nearest_[i].number) : kInfinity;
         }
     }
 

@@ -10,7 +10,7 @@
 
 namespace hamtarget {
 
-// The layout of sketches. Rows of indexes by Euclidean distance have two parts more, the high and low bits of their bias.
+// The layout of sketches. Rows with a bias have two parts more, its high and low bits.
 struct SketchLayout {
     std::size_t n_parts = 0;  // without the bias
     bool has_bias = false;

@@ -5,6 +5,7 @@ Neither torch nor the native core is imported before a step needs it.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.codes import unpack
 from hamtarget.errors import InputError, MissingExtraError
+from hamtarget.query import Work
 
 try:
     from scipy.sparse import csr_matrix
@@ -206,14 +208,8 @@ class NeighborTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             raise InputError(f"metric is {self.metric!r}; expected one of {', '.join(_METRICS)}")
         _check_mode(self.mode)
         _check_count(self.n_neighbors)
-        index = NeighborIndex(
-            _METRICS[self.metric],
-            self.recall,
-            k=self.n_neighbors + 1,
-            seed=self.random_state,
-            threads=_threads(self.n_jobs),
-        )
-        self.index_ = index.fit(rows)
+        index = NeighborIndex(_METRICS[self.metric], self.recall, k=self.n_neighbors + 1, seed=self.random_state)
+        self.index_ = index.fit(rows, work=_work(self.n_jobs))
         self._fit_X: NDArray[Any] = np.array(rows)
         self.n_samples_fit_ = len(rows)
         return self
@@ -285,11 +281,11 @@ class NeighborTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self, rows: NDArray[Any], count: int, *, own_first: bool
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return exact distances and ids of what the index finds; where the rows are the fitted ones, own ids first."""
-        ids = self.index_.search(rows, count)[0]
+        ids = self.index_.nearest_batch(rows, count, work=_work(self.n_jobs)).ids
         few = np.flatnonzero((ids < 0).any(axis=1))
         if len(few):
             # The cells that were visited held fewer rows; a graph has as many neighbours of each row.
-            ids[few] = self.index_.search(rows[few], count, recall=1.0)[0]
+            ids[few] = self.index_.nearest_batch(rows[few], count, recall=1.0, work=_work(self.n_jobs)).ids
         if own_first:
             _put_own_first(ids)
         distances = np.empty(ids.shape)
@@ -333,7 +329,7 @@ class NeighborTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "index"
                 path.write_bytes(index)
-                state = {**state, "index_": NeighborIndex.open(path, threads=_threads(state["n_jobs"]))}
+                state = {**state, "index_": NeighborIndex.open(path)}
         super().__setstate__(state)
 
     @property
@@ -369,10 +365,11 @@ def _check_count(count: object) -> None:
         raise InputError(f"n_neighbors is {count}; expected 1 or more")
 
 
-def _threads(n_jobs: int | None) -> int | None:
+def _work(n_jobs: int | None) -> Work:
+    """Return work on as many threads as scikit-learn means: one for None, one for each core for -1."""
     if n_jobs is None:
-        return 1
-    return None if n_jobs < 0 else n_jobs
+        return Work(threads=1)
+    return Work(threads=n_jobs if n_jobs >= 0 else os.cpu_count() or 1)
 
 
 def _labels(y: ArrayLike, n_rows: int) -> NDArray[Any]:

@@ -108,9 +108,9 @@ def test_a_row_of_zeros_is_no_obstacle(adapter):
 
 def test_of_fewer_neighbours_only_those_found_are_returned(adapter):
     class Index:
-        def search(self, rows, n, *, threads, **setting):
-            assert (threads, setting) == (1, {"recall": 0.5})
-            return np.array([[4, 2, -1]]), None
+        def nearest_batch(self, rows, n, **setting):
+            assert setting == {"recall": 0.5}
+            return types.SimpleNamespace(ids=np.array([[4, 2, -1]]))
 
     algorithm = adapter.HamtargetVectors("euclidean")
     algorithm.index = Index()

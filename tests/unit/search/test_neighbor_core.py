@@ -91,6 +91,11 @@ def test_comparing_everything_is_exact(kernel: str, metric: str, row_type: str) 
     np.testing.assert_allclose(distances, np.take_along_axis(expected, order, 1), rtol=1e-5, atol=1e-5)
     assert (ids == order * 7).mean() > 0.98  # the last digit may swap two rows
     assert (costs == 900).all()
+    asked = np.array([7 * 899, 0, 7 * 3, 0])
+    np.testing.assert_array_equal(core.get(asked), stored.astype(np.float32)[asked // 7])
+    assert core.get(asked[:0]).shape == (0, N_DIMS)
+    with pytest.raises(InputError, match="id 8 is not in this index"):
+        core.get(np.array([7, 8]))
 
 
 @pytest.mark.parametrize("kernel", neighbor_kernels())

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from hamtarget.search.neighbors.building import Builder, n_cells_for
-from hamtarget.search.neighbors.exact import approximate_nearest
-from hamtarget.search.neighbors.space import VectorSpace
-from hamtarget.search.neighbors.tuning import Truth, shares_found
+from hamtarget.query import Work
+from hamtarget.search.neighbors.cells import Builder, n_cells_for
+from hamtarget.search.neighbors.scan import approximate_nearest
+from hamtarget.search.neighbors.space import EUCLIDEAN, VectorSpace, metric_of
+from hamtarget.search.neighbors.tuning import Truth
 
 K = 10
 RECALL = 0.9
@@ -25,18 +26,21 @@ class Measured:
     """An index of chosen form, whose recall and work are measured on queries."""
 
     def __init__(self, vectors, queries, n_cells):
-        self.space = VectorSpace.of(vectors, "l2")
+        self.space = VectorSpace.of(vectors, metric_of("l2"))
         self.vectors = vectors
         self.queries = self.space.queries(queries)[0]
-        builder = Builder(vectors, self.space, recall=RECALL, k=K, seed=0, threads=2, n_cells=n_cells)
-        self.built = builder.build(np.arange(len(vectors)), self.queries, None)
-        rows, scores = approximate_nearest(self.queries, [self.space.rows(vectors)], 2 * K, "l2")
-        self.truth = Truth(self.queries, rows, scores, None, 0.0)
+        builder = Builder(vectors, self.space, recall=RECALL, k=K, seed=0, work=Work(threads=2), n_cells=n_cells)
+        self.built = builder.build(np.arange(len(vectors)), self.queries)
+        rows, scores = approximate_nearest(self.queries, [self.space.rows(vectors)], 2 * K, EUCLIDEAN)
+        self.truth = Truth(self.queries, rows, scores, None, self.rows_of, EUCLIDEAN)
+
+    def rows_of(self, numbers):
+        return self.space.rows(self.vectors[numbers])
 
     def recall_and_work(self, budget, comparisons):
         ids, _, counts = self.built.core.search(self.queries, K, budget, comparisons, 2)
-        shares = shares_found(self.truth, ids, K, lambda rows: self.space.rows(self.vectors[rows]), "l2")
-        return shares.mean(), self.built.curves[K].costs.work(*counts.mean(axis=0))
+        shares = self.truth.shares_found(ids, K)
+        return shares.mean(), self.built.tuned.curves[K].costs.work(*counts.mean(axis=0))
 
     def least_work(self, recall, near):
         """The least work of settings around one that reach a recall."""
@@ -57,12 +61,12 @@ def test_defaults_are_within_a_tenth_of_the_best_of_a_grid(kind):
     data = drawn(kind, 10_600)
     vectors, queries = data[:10_000], data[10_000:]
     default = Measured(vectors, queries, None)
-    setting = default.built.curves[K].setting(RECALL)
+    setting = default.built.tuned.curves[K].setting(RECALL)
     reached, work = default.recall_and_work(setting.budget, setting.comparisons)
     assert reached >= RECALL
     best = default.least_work(reached, setting)
     for factor in (0.5, 2.0):
         other = Measured(vectors, queries, round(factor * n_cells_for(len(vectors))))
-        near = other.built.curves[K].setting(RECALL)
+        near = other.built.tuned.curves[K].setting(RECALL)
         best = min(best, other.least_work(reached, near))
     assert work <= 1.1 * best

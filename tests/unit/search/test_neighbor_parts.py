@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 from naive_neighbor_core import NaiveNeighborCore
 
-from hamtarget.search.neighbors import building
-from hamtarget.search.neighbors.cells import grouped_nearest, nearest_centre, train_centres
-from hamtarget.search.neighbors.curve import Costs, Curve
-from hamtarget.search.neighbors.exact import ScannedRows, approximate_nearest
-from hamtarget.search.neighbors.sketches import ENTRIES, in_parts, nearest_entries, train_codebooks
-from hamtarget.search.neighbors.space import VectorSpace
-from hamtarget.search.neighbors.tuning import Truth, ceiling_of, shares_found
+from hamtarget.query import Work
+from hamtarget.search.neighbors import cells
+from hamtarget.search.neighbors.scan import ScannedRows, approximate_nearest
+from hamtarget.search.neighbors.space import EUCLIDEAN, PRODUCT, VectorSpace, metric_of
+from hamtarget.search.neighbors.training import (
+    ENTRIES,
+    grouped_nearest,
+    in_parts,
+    nearest_centre,
+    nearest_entries,
+    train_centres,
+    train_codebooks,
+)
+from hamtarget.search.neighbors.tuning import CostModel, Curve, Setting, Truth
+
+COMPARISONS = {"l2": EUCLIDEAN, "dot": PRODUCT}
 
 
 def normal(n_rows, n_dims, seed=0):
@@ -40,8 +49,8 @@ def test_an_exact_scan_of_rows_of_any_length_is_exact(metric, kind):
     rows, queries = made(20_000), made(40)
     queries[:15] = rows[:15]
     gone = rng.choice(len(rows), 500, replace=False)
-    scanned = ScannedRows.of(np.arange(len(rows)), rows, metric).without(gone)
-    ids, found = scanned.search(queries, 20, metric)
+    scanned = ScannedRows.of(np.arange(len(rows)), rows, COMPARISONS[metric]).without(gone)
+    ids, found, _ = scanned.search(queries, 20, Setting(20, 20, 1.0), Work())
     wide = np.delete(rows, gone, axis=0).astype(np.float64)
     for query, mine, distances in zip(queries.astype(np.float64), ids, found, strict=True):
         exact = np.sqrt(((query - wide) ** 2).sum(axis=1)) if metric == "l2" else -wide @ query
@@ -54,7 +63,9 @@ def test_an_exact_scan_of_rows_of_any_length_is_exact(metric, kind):
 def test_a_scan_in_blocks(metric, skips):
     rows, queries = normal(9000, 4), normal(530, 4, seed=1)
     skip = np.arange(530) * 3 if skips else None
-    numbers, scores = approximate_nearest(queries, [rows[:8500], rows[8500:8501], rows[8501:]], 5, metric, skip=skip)
+    numbers, scores = approximate_nearest(
+        queries, [rows[:8500], rows[8500:8501], rows[8501:]], 5, COMPARISONS[metric], skip=skip
+    )
     expected = scores_of(queries, rows, metric)
     if skips:
         expected[np.arange(530), skip] = np.inf
@@ -67,11 +78,15 @@ def test_nearest_centres():
     away = ((rows[:, None] - centres[None]) ** 2).sum(axis=2)
     np.testing.assert_array_equal(nearest_centre(rows, centres), away.argmin(axis=1))
     groups, group_of = normal(7, 6, seed=2), np.arange(50) % 7
-    np.testing.assert_array_equal(grouped_nearest(rows, centres, groups, group_of, 7), away.argmin(axis=1))
+    np.testing.assert_array_equal(
+        grouped_nearest(rows, centres, groups, group_of, 7, lambda _: None), away.argmin(axis=1)
+    )
     # Of two groups, only their centres.
     near = np.argsort(((rows[:, None] - groups[None]) ** 2).sum(axis=2), axis=1)[:, :2]
     away[~(group_of[None, :, None] == near[:, None, :]).any(axis=2)] = np.inf
-    np.testing.assert_array_equal(grouped_nearest(rows, centres, groups, group_of, 2), away.argmin(axis=1))
+    np.testing.assert_array_equal(
+        grouped_nearest(rows, centres, groups, group_of, 2, lambda _: None), away.argmin(axis=1)
+    )
 
 
 @pytest.mark.parametrize("n_cells", [40, 1000])
@@ -121,10 +136,10 @@ def test_shares_found(copies):
     rows = np.repeat(normal(300 // copies, 3), copies, axis=0)
     itself = np.arange(0, len(rows), 7)
     queries = rows[itself]
-    numbers, scores = approximate_nearest(queries, [rows], 20, "l2", skip=itself)
+    numbers, scores = approximate_nearest(queries, [rows], 20, EUCLIDEAN, skip=itself)
     found = np.random.default_rng(1).permuted(np.argsort(scores_of(queries, rows, "l2"), axis=1)[:, :14], axis=1)[:, :6]
     found[:5, -1] = -1
-    shares = shares_found(Truth(queries, numbers, scores, itself, 0.0), found, 5, lambda each: rows[each], "l2")
+    shares = Truth(queries, numbers, scores, itself, lambda each: rows[each], EUCLIDEAN).shares_found(found, 5)
     all_scores = scores_of(queries, rows, "l2")
     expected = [naive_share(*each, 5) for each in zip(found, itself, scores, all_scores, strict=True)]
     np.testing.assert_allclose(shares, expected)
@@ -133,7 +148,7 @@ def test_shares_found(copies):
 
 def test_the_ceiling_of_rounded_rows():
     rows, queries = normal(2000, 8), normal(100, 8, seed=1)
-    truth = Truth(queries, *approximate_nearest(queries, [rows], 60, "dot"), None, 0.0)
+    truth = Truth(queries, *approximate_nearest(queries, [rows], 60, PRODUCT), None, lambda each: rows[each], PRODUCT)
 
     def rounded(some):
         return np.rint(some * 4) / 4
@@ -146,8 +161,8 @@ def test_the_ceiling_of_rounded_rows():
             strict=True,
         )
     ]
-    assert ceiling_of(truth, 10, lambda each: rows[each], "dot", rounded) == pytest.approx(np.mean(expected), abs=0.02)
-    assert ceiling_of(truth, 10, lambda each: rows[each], "dot", lambda some: some) == 1.0
+    assert truth.ceiling(10, rounded) == pytest.approx(np.mean(expected), abs=0.02)
+    assert truth.ceiling(10, lambda some: some) == 1.0
 
 
 def test_the_setting_of_least_work():
@@ -157,7 +172,7 @@ def test_the_setting_of_least_work():
     candidates = np.repeat(budgets[:, None], 2, axis=1).astype(float)
     compared = np.repeat(comparisons[None], 3, axis=0).astype(float)
     curve = Curve(
-        10, budgets, comparisons, recall, zeros, candidates, compared, zeros + 1e-5, 0.99, 5000, Costs(0, 1, 1)
+        10, budgets, comparisons, recall, zeros, candidates, compared, zeros + 1e-5, 0.99, 5000, CostModel(0, 1, 1)
     )
     # 0.6: 100 candidates and 20 comparisons, or half-way from 100 to 200 candidates, by their logarithms, and 10.
     assert curve.setting(0.6)[:2] == (100, 20)
@@ -175,16 +190,16 @@ def test_the_setting_of_least_work():
 @pytest.mark.parametrize("metric", ["cosine", "l2", "dot"])
 def test_the_naive_core_gives_the_same_curve(metric, monkeypatch):
     vectors = np.repeat(normal(60, 12, seed=3), 20, axis=0) + 0.7 * normal(1200, 12)
-    space = VectorSpace.of(vectors, metric)
+    space = VectorSpace.of(vectors, metric_of(metric))
 
     def built():
-        builder = building.Builder(vectors, space, recall=0.9, k=5, seed=0, threads=1)
-        return builder.build(np.arange(1200), None, None)
+        builder = cells.Builder(vectors, space, recall=0.9, k=5, seed=0, work=Work(threads=1))
+        return builder.build(np.arange(1200), None)
 
-    monkeypatch.setattr(building, "N_QUERIES", 80)
-    native = built().curves[5]
-    monkeypatch.setattr(building, "_native", SimpleNamespace(NeighborCore=NaiveNeighborCore))
-    naive = built().curves[5]
+    monkeypatch.setattr(cells, "N_QUERIES", 80)
+    native = built().tuned.curves[5]
+    monkeypatch.setattr(cells, "_native", SimpleNamespace(NeighborCore=NaiveNeighborCore))
+    naive = built().tuned.curves[5]
     setting = naive.setting(0.9)
     assert native.setting(0.9).budget == pytest.approx(setting.budget, rel=0.35)
     rows = min(len(native.budgets), len(naive.budgets))

@@ -63,7 +63,7 @@ class HamtargetVectors(BaseANN):
         return f"hamtarget({', '.join(f'{name}={value}' for name, value in self.setting.items())})"
 
     def _found(self, rows: NDArray[Any], n: int) -> list[NDArray[np.int64]]:
-        ids = self.index.search(self._ready(rows), n, threads=1, **self.setting)[0]
+        ids = self.index.nearest_batch(self._ready(rows), n, **self.setting).ids
         return [found[found >= 0] for found in ids]
 
     def _ready(self, rows: NDArray[Any]) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.answer import Answer, Costs
+from hamtarget.answer import Answer
 from hamtarget.codes import Codes
 from hamtarget.errors import HamtargetError, InputError
 from hamtarget.query import Work
@@ -126,7 +126,7 @@ def find_in_cells(
     recall: float,
     work: Work,
 ) -> Answer | None:
-    """Return the nearest rows of each query; None if one of them was deleted meanwhile.
+    """Return the nearest rows of each query; None if one of them was deleted during the search.
 
     The distances are those of vectors and codes as the store keeps them, whatever the cells have rounded.
 
@@ -137,17 +137,14 @@ def find_in_cells(
         queries: as they are compared with kept vectors.
         k: most rows for a query.
         recall: share of the true nearest to find.
-        work: threads that share the queries, and bounds.
+        work: threads, bounds, and costs.
     """
     kind = index.embeddings
     if kind is None:
         raise TypeError("a store of vectors has an index without them")
     asked = restored_vectors(queries, kind)
-    limits = work.limits
-    found = cells.find(asked, min(k, len(cells)), recall=recall, threads=work.n_threads(1), limits=limits)
+    found = cells.nearest_batch(asked, min(k, len(cells)), recall=recall, work=work)
     n_queries, n_found = found.ids.shape
-    if limits is not None:
-        limits.take(hits=found.ids.size)
     rows = found.ids.ravel()
     try:
         row_codes, vectors = _codes_and_vectors(index, rows)
@@ -170,7 +167,7 @@ def find_in_cells(
         rows[order],
         distances.ravel()[order],
         exact.ravel()[order],
-        costs=Costs(np.zeros(n_queries, dtype=np.int64), *found.counts.T) if work.costs else None,
+        costs=found.costs,
     )
 
 
@@ -182,7 +179,9 @@ def _put(cells: NeighborIndex, rows: Rows, vectors: NDArray[Any] | None) -> None
     """Put vectors in the place of those of the same rows; None deletes them."""
     if not len(rows):
         return
-    cells.delete(rows)
+    known = cells.has(rows)
+    if known.any():
+        cells.delete(distinct(rows[known]))
     if vectors is not None:
         cells.add(rows, vectors)
 

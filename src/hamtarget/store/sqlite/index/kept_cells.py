@@ -97,7 +97,7 @@ class KeptCells:
                     self._begin()
                     index = self._live.index
                     rows, vectors = present_vectors(index, index.ids())
-                    asked.fit(vectors, rows, progress=work.progress)
+                    asked.fit(vectors, rows, work=work)
                     del vectors
                     with self._live.lock:
                         if asked.explain().way == "scan":
