@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._checks import check_ids, check_integer
+from hamtarget.answer import Costs
 from hamtarget.errors import CorruptFileError, DtypeError, InputError, NotFittedError, ShapeError
 from hamtarget.query import Work, check_work
 from hamtarget.search.neighbors import KeptRows, file
@@ -19,7 +20,6 @@ from hamtarget.search.neighbors.cells import Builder, RowsInCells
 from hamtarget.search.neighbors.scan import FEWEST_ROWS_OF_CELLS, ScannedRows
 from hamtarget.search.neighbors.space import VectorSpace, blocks_of, check_array, check_one, metric_of
 from hamtarget.search.neighbors.tuning import Explanation, Setting
-from hamtarget.answer import Costs
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]

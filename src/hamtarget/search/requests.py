@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget._checks import as_array, check_ids, check_integer
+from hamtarget._checks import as_array, check_ids, check_integer, shown
 from hamtarget._core import _native
 from hamtarget.codes import Codes, check_codes, check_radius, check_vectors
 from hamtarget.errors import DtypeError, InputError, ShapeError
@@ -196,12 +196,12 @@ def _check_filter(filter: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.boo
     """Return the ids, ascending, or the mask that a filter of an index is."""
     if filter is None:
         return None, None
-    if isinstance(filter, dict | str | bytes) or not (isinstance(filter, Iterable) or hasattr(filter, "__array__")):
+    if isinstance(filter, Mapping):
         raise DtypeError(
-            f"filter is {filter!r}; expected ids (a set, list or array), or a boolean array with an element for each "
-            "id from 0 on: payloads and their fields are in a Store"
+            f"filter is {shown(filter)}; expected ids (a set, list or array), or a boolean array with an element for "
+            "each id from 0 on: payloads and their fields are in a Store"
         )
-    array = as_array(filter if isinstance(filter, np.ndarray) else list(filter), name="filter")
+    array = as_array(list(filter) if isinstance(filter, Set) else filter, name="filter")
     if array.dtype == np.bool_:
         if array.ndim != 1:
             raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")

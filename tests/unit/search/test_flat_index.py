@@ -214,7 +214,9 @@ def test_searches_go_on_while_codes_are_added() -> None:
 
 
 def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("hamtarget.search")]:
+    for name in [
+        name for name in sys.modules if name.startswith(("hamtarget.search", "hamtarget._core", "hamtarget.query"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(hamtarget, "search")
     monkeypatch.delattr(hamtarget, "_native")
@@ -227,7 +229,7 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
         lambda: search.FlatIndex(64, embeddings=search.Embeddings(3)),
         lambda: search.pairs_within(np.zeros((2, 8), np.uint8), 2),
         lambda: search.NeighborIndex(),
-        lambda: search.FlatIndex(16, device="cpu").search(np.ones(2, np.uint8), 3, limits="none"),
+        lambda: importlib.import_module("hamtarget.query").Bounds(rows=1).start(),
         lambda: importlib.import_module("hamtarget.search.tables").choose_substrings(10**6, 64, 2),
     ):
         with pytest.raises(MissingExtraError, match="pip install"):

@@ -302,14 +302,14 @@ def test_limits_end_a_search() -> None:
     core.add(np.arange(20_000), vectors_of(20_000))
     queries = vectors_of(200, seed=3)
     for limits, name in (
-        (Bounds(seconds=0.0, rows=10**12, hits=10**12, bytes=10**12).start(), "seconds"),
-        (Bounds(seconds=0.002, rows=10**12, hits=10**12, bytes=10**12).start(), "seconds"),
+        (Bounds(seconds=0.0, rows=10**12, hits=10**12, bytes=10**12).start().core, "seconds"),
+        (Bounds(seconds=0.002, rows=10**12, hits=10**12, bytes=10**12).start().core, "seconds"),
         (Limits(seconds=float("inf"), rows=50_000, hits=10**12, bytes=10**12), "rows"),
     ):
         with pytest.raises(LimitError) as error:
             core.search(queries, 5, EVERYTHING, EVERYTHING, 2, limits)
         assert error.value.limit == name
-    plenty = Bounds(seconds=600.0, rows=10**12, hits=10**12, bytes=10**12).start()
+    plenty = Bounds(seconds=600.0, rows=10**12, hits=10**12, bytes=10**12).start().core
     assert (core.search(queries[:2], 5, 100, 10, 1, plenty)[0] >= 0).all()
 
 
