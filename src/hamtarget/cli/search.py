@@ -171,9 +171,13 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
-    from hamtarget.store.defaults.copy_defaults import is_made_for_copies
-    from hamtarget.store.defaults.probe_defaults import is_made_for_probing, probing_defaults
-    from hamtarget.store.defaults.text_defaults import CHOSEN_FOR_EACH_HIT, ranks_texts
+    from hamtarget.store.defaults import (
+        CHOSEN_FOR_EACH_HIT,
+        is_made_for_copies,
+        is_made_for_probing,
+        probing_defaults,
+        ranks_texts,
+    )
 
     if wanted.recall is not None and store.vectors is None:
         raise InputError(f"--recall is given, but {store.path} keeps no vectors; leave it out, or make a new store")

@@ -8,12 +8,11 @@ from hamtarget.codes import Codes
 from hamtarget.progress import Progress
 from hamtarget.search.distinct import distinct_codes
 from hamtarget.search.limits import Limits
-from hamtarget.store.groups.changes import read_changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
 from hamtarget.store.groups.representative import RepresentativeLinkage
 from hamtarget.store.groups.single import SingleLinkage
-from hamtarget.store.groups.source import Rows, Source, keys_of
+from hamtarget.store.groups.source import Rows, Source, keys_of, read_changes
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind, Place
 
 # Following so many rows, or this share of all, takes longer than making all groups anew.
