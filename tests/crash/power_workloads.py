@@ -226,7 +226,7 @@ class Backups:
 
     def found(self, root, step):
         """Return what is in each place; what was being replaced may be aside, as the error of opening says."""
-        from hamtarget.store.sqlite.placing import moved_aside
+        from hamtarget.store.sqlite.folders import moved_aside
 
         found = {}
         for name, place in self.places.items():

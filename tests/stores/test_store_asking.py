@@ -12,7 +12,7 @@ from hamtarget.errors import ClosedError, InputError, ShapeError
 from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, Embeddings, MultiIndex
 from hamtarget.store import Item, Range
-from hamtarget.store.defaults.probe_defaults import probing_defaults
+from hamtarget.store.defaults import probing_defaults
 
 RNG = np.random.default_rng(29)
 N_ITEMS = 900

@@ -196,7 +196,7 @@ def _put_all(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
     from hamtarget.cli.inputs.record_codes import embeddings_of, encode_records
-    from hamtarget.store.defaults.copy_defaults import is_made_for_copies
+    from hamtarget.store.defaults import is_made_for_copies
 
     encoder: Encoder | None = store.encoder if store.has_encoder else None
     # Codes of copies are shared with `dups`; embeddings are not kept there.

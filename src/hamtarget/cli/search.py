@@ -172,9 +172,13 @@ class _Wanted:
 
 def _with_defaults(store: Store, wanted: _Wanted) -> _Wanted:
     """Return the options with those of the library in place of missing ones."""
-    from hamtarget.store.defaults.copy_defaults import is_made_for_copies
-    from hamtarget.store.defaults.probe_defaults import is_made_for_probing, probing_defaults
-    from hamtarget.store.defaults.text_defaults import CHOSEN_FOR_EACH_HIT, ranks_texts
+    from hamtarget.store.defaults import (
+        CHOSEN_FOR_EACH_HIT,
+        is_made_for_copies,
+        is_made_for_probing,
+        probing_defaults,
+        ranks_texts,
+    )
 
     if wanted.recall is not None and store.vectors is None:
         raise InputError(f"--recall is given, but {store.path} keeps no vectors; leave it out, or make a new store")
@@ -255,7 +259,7 @@ def _search(store: Store, encoded: EncodedRecords, wanted: _Wanted) -> Answer:
 def _probe(store: Store, encoded: EncodedRecords, wanted: _Wanted, budget: int) -> tuple[Asked, Query]:
     """Return what is asked, and what is wanted, where a budget of rows is read."""
     from hamtarget.query import Asked, Query
-    from hamtarget.store.defaults.probe_defaults import default_radius
+    from hamtarget.store.defaults import default_radius
 
     limit, rerank = wanted.limit, wanted.rerank
     if limit is None and rerank is None:

@@ -69,7 +69,7 @@ def serve(
     if (store is None) != demo:
         raise InputError("give either a STORE or --demo, one of them")
     from hamtarget.serve import ServiceSettings, run
-    from hamtarget.store.defaults.probe_defaults import is_made_for_probing
+    from hamtarget.store.defaults import is_made_for_probing
 
     token = os.environ.get(_TOKEN_VARIABLE)
     if token_file is not None:

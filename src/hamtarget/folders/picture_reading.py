@@ -15,7 +15,7 @@ from hamtarget.encoders.texts.text_inputs import takes_texts
 from hamtarget.errors import FileError, InputError
 from hamtarget.progress import Progress
 from hamtarget.store import Store
-from hamtarget.store.defaults.copy_defaults import is_made_for_copies
+from hamtarget.store.defaults import is_made_for_copies
 from hamtarget.store.items.encoded_inputs import encode
 
 # Codes of copies are kept by content as they are made, so a large batch loses nothing when it is interrupted.

@@ -58,7 +58,7 @@ from hamtarget.serve.puts import PreparedItems, n_codes_of, prepare_items
 from hamtarget.serve.queries import ENCODED_ROWS, MANY_ROWS, Queries
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
-from hamtarget.store.defaults.probe_defaults import probing_defaults
+from hamtarget.store.defaults import probing_defaults
 
 # Rows of one batch, at most, so that requests which come meanwhile need not wait long.
 _WRITTEN_ROWS = 10_000

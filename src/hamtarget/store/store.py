@@ -27,7 +27,7 @@ from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.requests import CodeKind
 from hamtarget.searchable import Searchable
 from hamtarget.store.backend import Backend
-from hamtarget.store.defaults.probe_defaults import default_radius
+from hamtarget.store.defaults import default_radius
 from hamtarget.store.groups.asking import ask_for_groups, ask_for_members, kind_of_groups
 from hamtarget.store.groups.results import Groups, Linkage, Member
 from hamtarget.store.items.batches import batch_of_items, batch_of_rows
@@ -36,8 +36,8 @@ from hamtarget.store.items.ids import check_id, check_ids
 from hamtarget.store.postgres.address import is_address
 from hamtarget.store.reports import BackupReport, Pair, RepairReport, StoreReport, StoreStats
 from hamtarget.store.settings import Durability, choose_settings
-from hamtarget.store.sqlite.creation import create_folder
 from hamtarget.store.sqlite.engine import FolderEngine
+from hamtarget.store.sqlite.folders import create_folder
 from hamtarget.store.vectors.kept_vectors import VectorChoice, query_rows
 from hamtarget.store.vectors.nearest_vectors import USUAL_K, NearestVectors
 from hamtarget.store.vectors.tuning import Tuning, check_recall

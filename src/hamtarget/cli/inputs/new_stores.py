@@ -84,7 +84,7 @@ def create_store(place: str, wanted: WantedStore, *, code_bytes: int | None = No
     """
     from hamtarget.search import Embeddings
     from hamtarget.store import Store
-    from hamtarget.store.defaults.text_defaults import default_embeddings
+    from hamtarget.store.defaults import default_embeddings
 
     encoder, bits = wanted.encoder, wanted.bits
     if encoder is None and bits is None:

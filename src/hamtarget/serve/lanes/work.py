@@ -58,7 +58,7 @@ from hamtarget.serve.pictures import Picture, Pictures, read_upload
 from hamtarget.serve.problems import Problem
 from hamtarget.serve.service_settings import ServiceSettings
 from hamtarget.store import Store
-from hamtarget.store.defaults.probe_defaults import is_made_for_probing
+from hamtarget.store.defaults import is_made_for_probing
 from hamtarget.store.items.encoded_inputs import embeddings_of
 from hamtarget.store.vectors.kept_vectors import query_rows, restored_vectors
 

@@ -7,12 +7,11 @@ import numpy as np
 from hamtarget.codes import Codes
 from hamtarget.query import Work
 from hamtarget.search.distinct import distinct_codes
-from hamtarget.store.groups.changes import read_changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
 from hamtarget.store.groups.representative import RepresentativeLinkage
 from hamtarget.store.groups.single import SingleLinkage
-from hamtarget.store.groups.source import Rows, Source, keys_of
+from hamtarget.store.groups.source import Rows, Source, keys_of, read_changes
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Kind, Place
 
 # Following so many rows, or this share of all, takes longer than making all groups anew.

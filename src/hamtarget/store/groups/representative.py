@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hamtarget.query import Work
-from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
-from hamtarget.store.groups.source import Near, Source, codes_of
+from hamtarget.store.groups.source import Changes, Near, Source, codes_of
 from hamtarget.store.groups.tables import GroupRow, GroupTables, Kept, Place
 
 

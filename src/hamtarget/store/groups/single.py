@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hamtarget.query import Work
-from hamtarget.store.groups.changes import Changes
 from hamtarget.store.groups.heirs import Claim, give_ids
 from hamtarget.store.groups.partition import partition
-from hamtarget.store.groups.source import Near, Source, codes_of
+from hamtarget.store.groups.source import Changes, Near, Source, codes_of
 from hamtarget.store.groups.tables import GroupPlace, GroupRow, GroupTables, Kept, Kind, Place
 
 

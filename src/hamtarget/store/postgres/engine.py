@@ -33,10 +33,9 @@ from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.groups.kept import ReadGroups
 from hamtarget.store.groups.tables import Kind
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, N_CODES_SQL, item_rows
-from hamtarget.store.items.duplicates import name_pairs
 from hamtarget.store.items.ids import FIRST_NAMED_ROW, is_direct
 from hamtarget.store.items.item_hits import find_items
-from hamtarget.store.items.item_pairs import pairs_of_items
+from hamtarget.store.items.item_pairs import name_pairs, pairs_of_items
 from hamtarget.store.postgres.address import Address, parse_address
 from hamtarget.store.postgres.bucket_probes import Probed, probe
 from hamtarget.store.postgres.connections import Connections, snapshot

@@ -16,11 +16,10 @@ from hamtarget.progress import Progress
 from hamtarget.store.reports import BackupReport, StoreReport
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
-from hamtarget.store.sqlite.creation import ENCODER_NAME
+from hamtarget.store.sqlite.folders import ENCODER_NAME, finish_interrupted, folder_in_progress, put_in_place
 from hamtarget.store.sqlite.index.snapshot import read_snapshot
 from hamtarget.store.sqlite.lock import WriterLock
 from hamtarget.store.sqlite.losses import lost_changes
-from hamtarget.store.sqlite.placing import finish_interrupted, folder_in_progress, put_in_place
 from hamtarget.store.sqlite.tables.database import DATABASE_NAME, read_settings, transaction, translated
 from hamtarget.store.sqlite.tables.state import State, read_state, write_state
 

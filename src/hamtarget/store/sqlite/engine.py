@@ -33,14 +33,13 @@ from hamtarget.store.forks import tell_of_forks
 from hamtarget.store.groups.kept import ReadGroups
 from hamtarget.store.groups.tables import Kind
 from hamtarget.store.items.code_rows import are_further
-from hamtarget.store.items.duplicates import name_pairs
 from hamtarget.store.items.item_hits import find_items, name_items
-from hamtarget.store.items.item_pairs import pairs_of_items
+from hamtarget.store.items.item_pairs import name_pairs, pairs_of_items
 from hamtarget.store.items.names import Names
 from hamtarget.store.reports import BackupReport, Pair, StoreReport, StoreStats
 from hamtarget.store.sqlite.backup import Verify, back_up, restore
 from hamtarget.store.sqlite.counter import COUNTER_NAME, ChangeCounter
-from hamtarget.store.sqlite.creation import ENCODER_NAME
+from hamtarget.store.sqlite.folders import ENCODER_NAME, moved_aside
 from hamtarget.store.sqlite.group_files import GroupFiles
 from hamtarget.store.sqlite.index.kept_cells import KeptCells
 from hamtarget.store.sqlite.index.searching import find_passing
@@ -48,11 +47,10 @@ from hamtarget.store.sqlite.index.snapshot import catch_up, open_index, save_ind
 from hamtarget.store.sqlite.inspection import store_stats, verify_store
 from hamtarget.store.sqlite.lock import WriterLock
 from hamtarget.store.sqlite.losses import check_for_loss, noted_changes, warn_of_loss
-from hamtarget.store.sqlite.placing import moved_aside
-from hamtarget.store.sqlite.tables.bounded import bounded
 from hamtarget.store.sqlite.tables.database import (
     DATABASE_NAME,
     Readers,
+    bounded,
     empty_log,
     open_database,
     read_settings,

@@ -28,8 +28,14 @@ from hamtarget.store.groups.source import Near, Rows, Source, near_of
 from hamtarget.store.groups.sql import SqliteGroups, is_damage
 from hamtarget.store.groups.tables import DamagedGroupsError, Kind
 from hamtarget.store.settings import Durability
-from hamtarget.store.sqlite.tables.bounded import bounded
-from hamtarget.store.sqlite.tables.database import APPLICATION_ID, connect, set_durability, transaction, translated
+from hamtarget.store.sqlite.tables.database import (
+    APPLICATION_ID,
+    bounded,
+    connect,
+    set_durability,
+    transaction,
+    translated,
+)
 from hamtarget.store.sqlite.tables.rows import changed_rows, find_all_ids, read_deleted
 from hamtarget.store.sqlite.tables.state import read_state
 

@@ -14,8 +14,7 @@ from hamtarget.store.items.code_rows import INCOMPLETE_SQL, ITEM_ROW_SQL, are_fu
 from hamtarget.store.items.ids import FIRST_NAMED_ROW
 from hamtarget.store.reports import StoreReport, StoreStats
 from hamtarget.store.settings import Settings
-from hamtarget.store.sqlite.index.following import rows_of
-from hamtarget.store.sqlite.index.snapshot import read_snapshot
+from hamtarget.store.sqlite.index.snapshot import read_snapshot, rows_of
 from hamtarget.store.sqlite.losses import describe_loss
 from hamtarget.store.sqlite.tables.rows import is_name_whole, is_trace_whole, scan_unchecked
 from hamtarget.store.sqlite.tables.state import read_state

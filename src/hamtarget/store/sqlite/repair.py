@@ -40,11 +40,10 @@ from hamtarget.store.reports import RepairReport
 from hamtarget.store.settings import Settings
 from hamtarget.store.sqlite.backup import Verify
 from hamtarget.store.sqlite.counter import COUNTER_NAME, read_counter
-from hamtarget.store.sqlite.creation import ENCODER_NAME
 from hamtarget.store.sqlite.engine import FolderEngine
+from hamtarget.store.sqlite.folders import ENCODER_NAME, folder_in_progress, put_in_place
 from hamtarget.store.sqlite.index.snapshot import read_snapshot
 from hamtarget.store.sqlite.losses import LOG_ENDING
-from hamtarget.store.sqlite.placing import folder_in_progress, put_in_place
 from hamtarget.store.sqlite.tables.database import (
     DATABASE_NAME,
     connect,

@@ -13,7 +13,7 @@ from hamtarget.search.distinct import distinct
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import Request
 from hamtarget.store.items.code_rows import FIRST_SEVERAL_ROW, item_rows
-from hamtarget.store.sqlite.tables.bounded import bounded
+from hamtarget.store.sqlite.tables.database import bounded
 from hamtarget.store.sqlite.tables.filters import where
 from hamtarget.store.sqlite.tables.rows import look_up
 

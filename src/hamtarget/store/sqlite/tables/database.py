@@ -1,4 +1,4 @@
-"""The SQLite file of a store: its tables, its connections, and its errors in this package's words."""
+"""The SQLite file of a store: its tables, its connections, their limits, and its errors in this package's words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+from hamtarget._core import _native
 from hamtarget.errors import (
     ClosedError,
     CorruptFileError,
     FileError,
+    LimitError,
     LockedError,
     ReadOnlyError,
     UnsupportedFileError,
@@ -40,6 +42,9 @@ _SAFE_SQLITE = (3, 51, 3)
 _WAIT_SECONDS = 30.0
 _WAIT_FOR_READERS_MS = 200
 _STATEMENTS = 64
+# Steps of SQLite's machine between two looks at the limits: a few dozen rows, of which a large payload may take a
+# millisecond each.
+_STEPS = 200
 # The log is copied into the database when it has so many pages (of 4 KiB): larger is faster for many puts.
 _LOG_PAGES = 16_384
 _WRITER_CACHE_KIB = 64 * 1024
@@ -311,3 +316,33 @@ class Readers:
         self._closed = True
         while self._free:
             self._free.pop().close()
+
+
+@contextmanager
+def bounded(connection: sqlite3.Connection, limits: _native.Limits | None) -> Iterator[None]:
+    """End what the connection does within the block when the deadline is past, or the work was cancelled.
+
+    Raises:
+        LimitError: it was interrupted.
+    """
+    if limits is None:
+        yield
+        return
+    limits.check()
+    connection.set_progress_handler(lambda: _is_over(limits), _STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            limits.check()
+        raise
+    finally:
+        connection.set_progress_handler(None, _STEPS)
+
+
+def _is_over(limits: _native.Limits) -> bool:
+    try:
+        limits.check()
+    except LimitError:
+        return True
+    return False

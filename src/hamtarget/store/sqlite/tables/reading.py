@@ -16,7 +16,7 @@ from hamtarget.items import Id, Item
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.store.items.code_rows import IS_FIRST_SQL, expand, n_codes_of
 from hamtarget.store.items.ids import Record, shorten
-from hamtarget.store.sqlite.tables.bounded import bounded
+from hamtarget.store.sqlite.tables.database import bounded
 from hamtarget.store.sqlite.tables.filters import where
 from hamtarget.store.sqlite.tables.rows import find_all_ids, find_rows, look_up, read_records, scan_records
 

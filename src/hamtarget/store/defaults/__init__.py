@@ -1,1 +1,0 @@
-"""Defaults of stores: of copies, of texts, and of probing."""
