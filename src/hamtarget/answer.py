@@ -1,4 +1,4 @@
-"""What a search finds, the same for indexes and stores: hits of one query, an answer to a batch, and their costs."""
+"""Answers of indexes and stores alike: the hits of one query, the answer to a batch, and their costs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Costs:
 
 
 def _column(*, default: Any = None) -> Any:
-    """Declare a column with an element for each hit: `select` and `join` treat all of them alike."""
+    """Make a column with an element for each hit: `select` and `join` treat all of them alike."""
     return field(default=default, metadata={"column": True})
 
 

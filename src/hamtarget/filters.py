@@ -24,7 +24,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Condition(ABC):
-    """What the value of a field must be. A new kind is a frozen dataclass; its fields are how JSON writes it."""
+    """A condition on the value of a field. A new kind is a frozen dataclass; its fields are how JSON writes it."""
 
     kinds: ClassVar[list[type[Condition]]] = []
 

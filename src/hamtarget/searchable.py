@@ -16,7 +16,7 @@ from hamtarget.query import Asked, Query, Work, check_count, check_work
 
 
 class Searchable(ABC):
-    """What can be searched: an index takes codes, a store takes inputs or codes, and both answer the same questions.
+    """An index, which takes codes, or a store, which takes inputs or codes: both answer the same questions.
 
     A subclass says how to `answer` a batch. It may say how to answer one query faster (`answer_one`, `answer_code`).
 

@@ -1,4 +1,4 @@
-"""Bounds with which a store is probed by default."""
+"""The budget and the radius of probes by the command and the service, where nobody gives others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUDGET_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ProbingDefaults:
-    """Bounds with which to probe a store, unless others are asked for.
+    """The budget and the radius of a probe, where nobody gives others.
 
     Attributes:
         budget: most rows read for a query.
@@ -46,5 +46,5 @@ def default_radius(store: Store) -> int:
 
 
 def probing_defaults(store: Store) -> ProbingDefaults:
-    """Return the bounds with which `Store.probe` probes a store if it is not told others."""
+    """Return the budget and the radius with which the command and the service probe a store by default."""
     return ProbingDefaults(default_budget(len(store)), default_radius(store))
