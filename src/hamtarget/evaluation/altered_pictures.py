@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
-from hamtarget.datasets.pictures.alterations import ALTERATIONS, open_to_alter
+from hamtarget.datasets.pictures.alterations import ALTERATIONS, Alteration, open_to_alter
 from hamtarget.datasets.pictures.images import decode_images
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ImageError
@@ -19,7 +19,11 @@ _PICTURES_AT_A_TIME = 32
 
 
 def altered_distances(
-    encoder: Encoder, paths: Sequence[str | Path], *, progress: Progress | None = None
+    encoder: Encoder,
+    paths: Sequence[str | Path],
+    *,
+    alterations: Mapping[str, Alteration] = ALTERATIONS,
+    progress: Progress | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the Hamming distances of pictures to their altered copies, by alteration.
 
@@ -28,6 +32,7 @@ def altered_distances(
     Args:
         encoder: makes codes of pictures.
         paths: files of pictures.
+        alterations: functions by name, each from a picture in RGB to another one; the usual ones by default.
         progress: called with pictures done and all pictures.
 
     Raises:
@@ -36,7 +41,7 @@ def altered_distances(
         MissingExtraError: Pillow is not installed.
     """
     form = form_of(encoder)
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ALTERATIONS}
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in alterations}
     reason = "there are none"
     for start in range(0, len(paths), _PICTURES_AT_A_TIME):
         some = [str(path) for path in paths[start : start + _PICTURES_AT_A_TIME]]
@@ -45,7 +50,7 @@ def altered_distances(
         if len(decoded.rows):
             codes = encoder.encode(decoded.images)
             pictures = [open_to_alter(some[row]) for row in decoded.rows]
-            for name, alter in ALTERATIONS.items():
+            for name, alter in alterations.items():
                 altered = encoder.encode(decode_images([alter(picture) for picture in pictures], form).images)
                 found[name].append(np.bitwise_count(codes ^ altered).sum(axis=1, dtype=np.int64))
         if progress:
