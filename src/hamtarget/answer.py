@@ -1,4 +1,4 @@
-"""Answers of indexes and stores alike: the hits of one query, the answer to a batch, and their costs."""
+"""Answers, the same for indexes and stores: hits of one query, hits of a batch, and their costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search as plain data, for indexes, stores and services alike: what is asked, what is wanted, what it may cost.
+"""Questions: what is asked with, what is wanted, and what the answer may cost, as plain data.
 
 `Asked` is what is asked with, `Query` says what is wanted, `Work` says what the answer may cost. Every search is these
 three, whatever it runs on; the verbs of `hamtarget.searchable` make them from plain arguments.
@@ -28,7 +28,7 @@ _HUGE = 2**62
 # No `==`: comparing arrays gives arrays.
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The queries of a search: codes, and where they are known the logits and embeddings of the same queries.
+    """The codes that a search is asked with, and where they are known the logits and embeddings of the same queries.
 
     Arrays have one dimension for one query, and a row for each query of a batch. Without codes, those of the logits
     count: a bit is 1 where its logit is above 0.
@@ -68,7 +68,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The answer that is wanted: all hits within a radius, or without a radius the nearest.
+    """The wish of a search: all hits within a radius, or without a radius the nearest.
 
     Attributes:
         radius: largest distance of a hit, from 0 to n_bits - 1; None for the nearest at any distance.
@@ -204,7 +204,7 @@ class RunningBounds:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of an answer: what it may cost, and how it is done.
+    """Bounds, threads and progress of a call, and whether its costs are counted.
 
     Example:
         >>> Work(Bounds(seconds=1.0), threads=2)
@@ -242,7 +242,7 @@ class Work:
 
     @property
     def limits(self) -> _native.Limits | None:
-        """The bounds as the native core counts them; None if nothing is bounded. Plain bounds start with each look."""
+        """The counters of the native core; None if nothing is bounded. Plain bounds start with each look."""
         running = self.bounds.start() if isinstance(self.bounds, Bounds) else self.bounds
         return None if running is None else running.core
 

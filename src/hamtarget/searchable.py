@@ -16,7 +16,7 @@ from hamtarget.query import Asked, Query, Work, check_count, check_work
 
 
 class Searchable(ABC):
-    """An index, which takes codes, or a store, which takes inputs or codes: both answer the same questions.
+    """The verbs of an index, which takes codes, and of a store, which takes inputs or codes.
 
     A subclass says how to `answer` a batch. It may say how to answer one query faster (`answer_one`, `answer_code`).
 

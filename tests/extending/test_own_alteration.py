@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hamtarget import open_encoder
-from hamtarget.datasets.pictures.alterations import ALTERATIONS, open_to_alter
 from hamtarget.datasets.pictures.images import read_image
-from hamtarget.evaluation.altered_pictures import altered_distances
+from hamtarget.evaluation.altered_pictures import ALTERATIONS, altered_distances, open_to_alter
 
 Image = pytest.importorskip("PIL.Image")
 

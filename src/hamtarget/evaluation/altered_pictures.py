@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget._picture_form import form_of
-from hamtarget.datasets.pictures.alterations import ALTERATIONS, Alteration, open_to_alter
+from hamtarget.datasets.pictures.alterations import ALTERATIONS, open_to_alter
 from hamtarget.datasets.pictures.images import decode_images
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import ImageError
 from hamtarget.progress import Progress
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _PICTURES_AT_A_TIME = 32
 
@@ -22,7 +26,7 @@ def altered_distances(
     encoder: Encoder,
     paths: Sequence[str | Path],
     *,
-    alterations: Mapping[str, Alteration] = ALTERATIONS,
+    alterations: Mapping[str, Callable[[Image.Image], Image.Image]] = ALTERATIONS,
     progress: Progress | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the Hamming distances of pictures to their altered copies, by alteration.

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL import Image
 
-Alteration = Callable[["Image.Image"], "Image.Image"]
-"""From a picture in RGB to another one, which leaves the first as it is."""
-
 # Larger pictures are made smaller first: altering all pixels of a camera takes long.
 _LARGEST_SIDE = 800
 
@@ -90,7 +87,7 @@ def blurred(picture: Image.Image) -> Image.Image:
     return picture.filter(ImageFilter.GaussianBlur(max(picture.size) / 100))
 
 
-ALTERATIONS: dict[str, Alteration] = {
+ALTERATIONS: dict[str, Callable[[Image.Image], Image.Image]] = {
     "half the size": half_the_size,
     "JPEG of quality 30": compressed,
     "crop of 5%": cropped,
