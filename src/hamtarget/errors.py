@@ -149,7 +149,7 @@ class PrivilegeError(ServerError):
 
 
 class LimitError(HamtargetError):
-    """A request reached one of its limits, or was cancelled. It changed nothing.
+    """Work reached one of its bounds, or was cancelled. It changed nothing.
 
     Attributes:
         limit: which one: "seconds", "rows", "hits", "bytes" or "cancelled".

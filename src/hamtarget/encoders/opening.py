@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 from hamtarget.encoders.hash_files import PICTURE_HASHES, TEXT_HASHES, open_hash_file
@@ -14,9 +15,35 @@ from hamtarget.encoders.shipped import shipped_names, shipped_path
 from hamtarget.encoders.texts.simhash import TEXT_HASH_FILE_NAME
 from hamtarget.encoders.vectors.linear import LINEAR_FILE_NAME
 from hamtarget.encoders.vectors.linear_files import open_linear_file
-from hamtarget.errors import FileError, MissingExtraError
+from hamtarget.errors import FileError, InputError, MissingExtraError
 
 _WEIGHTS_NAME = "model.safetensors"
+
+# What opens the encoder in a folder that has a file of this name.
+_OPENERS: dict[str, Callable[[Path], Encoder]] = {
+    HASH_FILE_NAME: open_hash_file,
+    TEXT_HASH_FILE_NAME: open_hash_file,
+    LINEAR_FILE_NAME: open_linear_file,
+}
+_OWN_NAMES = frozenset({*_OPENERS, _WEIGHTS_NAME, ONNX_NAME, TOKENIZER_NAME})
+
+
+def register_encoder(file_name: str, opener: Callable[[Path], Encoder]) -> None:
+    """Let `open_encoder`, and so a store, open an encoder of your own by the file that its `save` writes.
+
+    Call it in each program that opens such an encoder, where its class is defined. A second call for the same name
+    counts.
+
+    Args:
+        file_name: name of the file in the encoder's folder, unlike that of any other kind.
+        opener: returns the encoder, from the path of the file.
+
+    Raises:
+        InputError: the name is a path, or that of a kind that the package has.
+    """
+    if not file_name or Path(file_name).name != file_name or file_name in _OWN_NAMES:
+        raise InputError(f"file_name is {file_name!r}; expected the name of a file that no kind of the package has")
+    _OPENERS[file_name] = opener
 
 
 def open_encoder(folder: str | Path) -> Encoder:
@@ -76,16 +103,14 @@ def open_encoder(folder: str | Path) -> Encoder:
         from hamtarget.encoders.onnx_encoder import OnnxEncoder
 
         return OnnxEncoder(export)
-    for name in (HASH_FILE_NAME, TEXT_HASH_FILE_NAME):
-        if not weights.is_file() and (folder / name).is_file():
-            return open_hash_file(folder / name)
-    if not weights.is_file() and (folder / LINEAR_FILE_NAME).is_file():
-        return open_linear_file(folder / LINEAR_FILE_NAME)
     if not weights.is_file():
+        for name, opener in _OPENERS.items():
+            if (folder / name).is_file():
+                return opener(folder / name)
         found = "has no encoder" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise FileError(
             f"{folder} {found}; expected a trained encoder: a folder with {ONNX_NAME} or {_WEIGHTS_NAME}; or a name: "
-            f"{', '.join(encoder_names())}"
+            f"{', '.join(encoder_names())}; an encoder of your own is opened after register_encoder"
         )
     if not _installed("torch"):
         raise MissingExtraError(

@@ -18,7 +18,8 @@ class Encoder(Protocol):
     `HashEncoder`, `OnnxEncoder`, `ITQ`, `LSH` and the picture hashes are encoders. An encoder of pictures may also have
     `picture_form`, which says how a picture becomes an input; without it, pictures are cropped to `input_shape`. An
     encoder of vectors may have `neighbor_metric`, by which a store finds near vectors. An encoder of texts has
-    `input_kind`, which is "text", and the `input_shape` ().
+    `input_kind`, which is "text", and the `input_shape` (). An encoder of your own needs no base class: it has these
+    methods, and `register_encoder` lets `open_encoder` open what its `save` wrote.
     """
 
     @property

@@ -6,7 +6,7 @@ The alterations are those of pictures that are passed on: smaller, compressed, c
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,11 @@ ALTERATIONS: dict[str, Callable[[Image.Image], Image.Image]] = {
 
 
 def altered_distances(
-    encoder: Encoder, paths: Sequence[str | Path], *, progress: Progress | None = None
+    encoder: Encoder,
+    paths: Sequence[str | Path],
+    *,
+    alterations: Mapping[str, Callable[[Image.Image], Image.Image]] = ALTERATIONS,
+    progress: Progress | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the Hamming distances of pictures to their altered copies, by alteration.
 
@@ -123,6 +127,7 @@ def altered_distances(
     Args:
         encoder: makes codes of pictures.
         paths: files of pictures.
+        alterations: functions by name, each from a picture in RGB to another one; the usual ones by default.
         progress: called with pictures done and all pictures.
 
     Raises:
@@ -131,7 +136,7 @@ def altered_distances(
         MissingExtraError: Pillow is not installed.
     """
     form = form_of(encoder)
-    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ALTERATIONS}
+    found: dict[str, list[NDArray[np.int64]]] = {name: [] for name in alterations}
     reason = "there are none"
     for start in range(0, len(paths), _PICTURES_AT_A_TIME):
         some = [str(path) for path in paths[start : start + _PICTURES_AT_A_TIME]]
@@ -140,7 +145,7 @@ def altered_distances(
         if len(decoded.rows):
             codes = encoder.encode(decoded.images)
             pictures = [open_to_alter(some[row]) for row in decoded.rows]
-            for name, alter in ALTERATIONS.items():
+            for name, alter in alterations.items():
                 altered = encoder.encode(decode_images([alter(picture) for picture in pictures], form).images)
                 found[name].append(np.bitwise_count(codes ^ altered).sum(axis=1, dtype=np.int64))
         if progress:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,16 @@ from hamtarget.search import planning
 _CELLS_AT_A_TIME = 4_000_000
 # Endings that name a picture's format.
 _FORMATS = ("png", "svg", "pdf")
+
+
+class Measure(Protocol):
+    """A measure of codes: a function of queries, database and relevance, such as `mean_average_precision`."""
+
+    def __call__(
+        self, query_codes: ArrayLike, database_codes: ArrayLike, relevant: Relevance, /, *, n_bits: int
+    ) -> float:
+        """Return the figure, for packed codes of `n_bits` bits."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +76,7 @@ class Evaluation:
         recall: of the relevant rows within each radius, (n_bits + 1,).
         hits: mean number of hits within each radius, (n_bits + 1,).
         candidates: mean number of distinct rows that exact search within `radius` reads.
+        measures: figures of the caller's own measures, by name.
     """
 
     n_queries: int
@@ -78,10 +90,12 @@ class Evaluation:
     recall: NDArray[np.float64]
     hits: NDArray[np.float64]
     candidates: float
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures as a dictionary that JSON can hold."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        """Return all figures, those of the caller's own measures among them, as a dictionary that JSON can hold."""
+        found = {name: value for name, value in vars(self).items() if name != "measures"} | dict(self.measures)
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
     def draw(self, path: str | Path) -> None:
         """Draw precision and recall, by radius and against each other, to a file.
@@ -111,6 +125,7 @@ def evaluate_codes(
     n_bits: int,
     radius: int,
     k: int,
+    measures: Mapping[str, Measure] | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Compute every measure of codes against what is relevant.
@@ -122,12 +137,13 @@ def evaluate_codes(
         n_bits: bits of a code.
         radius: the radius at which the cost of a search is measured.
         k: ranks that count for MAP and recall.
+        measures: measures of your own, by name: functions of (query_codes, database_codes, relevant, *, n_bits).
         progress: called with the number of measures done and the number of all measures.
 
     Raises:
         ShapeError: codes or `relevant` have the wrong shape.
         DtypeError: codes are not uint8, or an integer is not one.
-        InputError: `radius` or `k` is out of range.
+        InputError: `radius` or `k` is out of range, or a measure has the name of a figure that there is.
 
     Example:
         >>> import numpy as np
@@ -138,17 +154,23 @@ def evaluate_codes(
         Evaluation(MAP@10 0.824, recall@10 0.388) [64 queries, 64 rows, 8 bits, radius 1: precision 0.714, recall 0.312]
     """
     queries, database = np.asarray(query_codes), np.asarray(database_codes)
-    measures: dict[str, Callable[[], Any]] = {
+    own = dict(measures or {})
+    taken = own.keys() & {each.name for each in fields(Evaluation)}
+    if taken:
+        raise InputError(f"a measure is called {min(taken)!r}, as a figure that there is; choose another name")
+    steps: dict[str, Callable[[], Any]] = {
         "curve": lambda: metrics.precision_recall_by_radius(queries, database, relevant, n_bits=n_bits),
         "cost": lambda: planning.measured_candidates(queries, database, n_bits=n_bits, radius=radius),
         "precision": lambda: metrics.mean_average_precision(queries, database, relevant, n_bits=n_bits, k=k),
         "recall": lambda: expected_recall(queries, database, relevant, n_bits=n_bits, k=k),
     }
+    for name, measure in own.items():
+        steps[f"own {name}"] = partial(measure, queries, database, relevant, n_bits=n_bits)
     found = {}
-    for name, measure in measures.items():
-        found[name] = measure()
+    for name, step in steps.items():
+        found[name] = step()
         if progress is not None:
-            progress(len(found), len(measures))
+            progress(len(found), len(steps))
     return Evaluation(
         n_queries=len(queries),
         n_rows=len(database),
@@ -161,6 +183,7 @@ def evaluate_codes(
         recall=found["curve"].recall,
         hits=found["curve"].hits,
         candidates=float(found["cost"].candidates.mean()),
+        measures={name: float(found[f"own {name}"]) for name in own},
     )
 
 

@@ -42,7 +42,7 @@ class HashEncoder:
         loss: what the codes are for. A loss object, such as `HammingTargetLoss(64, radius=2)`, `ProbingLoss(64)` or
             `ClassCodes(32)`, or a word for one with default settings:
             "radius": similar inputs get codes within 2 bits, others not; for search within a radius.
-            "probing": nearest neighbours are found early by approximate search, `probe`.
+            "probing": nearest neighbours are found early by a search with a budget.
             "classes": everything that will be searched belongs to a class that was learned from; see `ClassCodes`.
             "auto": "probing" if `fit` gets inputs alone. `PartlyLabelled` if some labels are missing: it finds out
             which of the others are alike. Else "radius"; for vectors with labels the neighbourhoods of the vectors are

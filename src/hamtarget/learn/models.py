@@ -11,7 +11,8 @@ def shipped_encoder(name: str, *, device: str = "auto") -> HashEncoder:
     """Return an encoder that comes with the package.
 
     Args:
-        name: "sift-64": 64-bit codes of SIFT descriptors, 128 numbers from 0 to 255 each, for `MultiIndex.probe`.
+        name: "sift-64": 64-bit codes of SIFT descriptors, 128 numbers from 0 to 255 each, for search with a
+            budget.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
 
     Raises:

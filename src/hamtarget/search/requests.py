@@ -90,7 +90,7 @@ _N_CORE_ARGUMENTS = Request._fields.index("limits") + 1
 
 @dataclass(frozen=True, slots=True)
 class CodeKind:
-    """What the codes of an index or a store are like, which decides what can be asked of them.
+    """The kind of codes in an index or a store, which decides what can be asked of them.
 
     Attributes:
         n_bits: bits of a code.

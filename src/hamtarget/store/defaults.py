@@ -32,7 +32,7 @@ def is_made_for_copies(store: Store) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProbingDefaults:
-    """Bounds with which to probe a store, unless others are asked for.
+    """The budget and the radius of a probe, where nobody gives others.
 
     Attributes:
         budget: most rows read for a query.
@@ -62,7 +62,7 @@ def default_radius(store: Store) -> int:
 
 
 def probing_defaults(store: Store) -> ProbingDefaults:
-    """Return the bounds with which `Store.probe` probes a store if it is not told others."""
+    """Return the budget and the radius with which the command and the service probe a store by default."""
     return ProbingDefaults(default_budget(len(store)), default_radius(store))
 
 

@@ -15,7 +15,27 @@ class PairLoss(BatchLoss):
 
     Its target is `similar`, (b, b) boolean: entry (i, j) is True if row j is similar to row i. It need not be symmetric
     or transitive. The diagonal is ignored.
+
+    A loss of your own is a subclass with the method `_terms`, which returns `self._report(total, logits, similar)`. If
+    shapes in it depend on data, set `capturable` to False. By `extra_repr`, a checkpoint recognises its settings.
+
+    Args:
+        n_bits: length of a code.
+        gather: under torch.distributed, pair the rows of all processes; `similar` is then the whole batch's matrix.
+
+    Example:
+        >>> class Spread(PairLoss):
+        ...     def _terms(self, logits, similar):
+        ...         soft = torch.tanh(logits)
+        ...         cosines = soft @ soft.T / self.n_bits
+        ...         return self._report((cosines - similar.float()).square().mean(), logits, similar)
+        >>> loss = Spread(16)
+        >>> loss(torch.zeros(4, 16), torch.eye(4, dtype=torch.bool)).total
+        tensor(0.2500)
     """
+
+    def __init__(self, n_bits: int, *, gather: bool = False) -> None:
+        super().__init__(n_bits, gather=gather)
 
     def target(self, similarity: Similarity, items: Tensor) -> Tensor:
         """Return which rows are similar, (b, b) boolean."""

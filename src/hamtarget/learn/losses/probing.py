@@ -27,7 +27,7 @@ def default_substrings(n_bits: int) -> int:
 class ProbingLoss(PairLoss):
     """A loss for query-directed probing: a similar row should be read before all dissimilar ones.
 
-    Probing (`MultiIndex.probe`) reads a row when it comes to the bucket of one of the row's substrings. The cost of a
+    A search with a budget reads a row when it comes to the bucket of one of the row's substrings. The cost of a
     bucket is the sum of |logit| over the bits in which it differs from the query's substring. Each row of a batch is
     the query in turn. exp(-cost / temperature), summed over the substrings, is the closeness of a row. The loss of a
     similar pair is minus the log of the similar row's share in the sum of its own closeness and that of all dissimilar
@@ -35,7 +35,7 @@ class ProbingLoss(PairLoss):
     pairs.
 
     The same loss over whole codes is added, times `choosing_weight`. Of the rows that are read, similar ones should
-    then also be the first by asymmetric distance, by which `probe` chooses the rows to compare.
+    then also be the first by asymmetric distance, by which such a search chooses the rows to compare.
 
     The bits of the row that is read are soft, `tanh(sharpness x logits)`, so that they have slopes. The query's logits
     are taken as they are. The angle between such logits ranks rows well, too (HDT-E).

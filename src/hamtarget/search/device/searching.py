@@ -52,7 +52,7 @@ class Scan(Protocol):
 
 
 class WorkLimits(Protocol):
-    """Bounds on the work; see `hamtarget.Limits`."""
+    """Bounds on the work; see `hamtarget.Bounds`."""
 
     def check(self) -> None:
         """Raise an error if there is no time left."""

@@ -2,7 +2,7 @@
 
 A bucket holds the rows whose substring begins with the same bits: so many bits that a bucket has a row or a few, as in
 the tables of `MultiIndex`. In the B-tree of a substring they lie one after another. The smaller the sum of the query's
-|logit| over the bits in which a bucket differs from it, the more likely the bucket is. `MultiIndex.probe` does the
+|logit| over the bits in which a bucket differs from it, the more likely the bucket is. A `MultiIndex` does the
 same, but rounds the sums.
 """
 
