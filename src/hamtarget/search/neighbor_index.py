@@ -395,22 +395,16 @@ class NeighborIndex:
         fitted = self._now()
         rows, tuned = fitted.rows, fitted.rows.tuned
         return Explanation(
+            **vars(tuned),
             way=rows.way,
             why=rows.why(self.k, self.recall),
             n_rows=len(rows),
             n_rows_at_fit=rows.n_rows_at_fit,
             metric=self.metric,
             n_dims=fitted.space.n_dims,
-            row_type=tuned.row_type,
-            n_cells=tuned.n_cells,
-            dims_per_part=tuned.dims_per_part,
             recall=self.recall,
-            settings=tuned.settings(self.recall),
-            curves=tuned.curves,
-            ceilings=tuned.ceilings,
+            settings=tuned.settings_for(self.recall),
             bytes_per_row={name: size / max(1, len(rows)) for name, size in rows.bytes().items()},
-            seconds=tuned.seconds,
-            scan_seconds=tuned.scan_seconds,
             advice=rows.advice(),
         )
 

@@ -190,7 +190,7 @@ class RowsInCells:
 
     def why(self, k: int, recall: float) -> str:
         """Return why they are in cells, by the times of searches for k neighbours."""
-        settings = self.tuned.settings(recall)
+        settings = self.tuned.settings_for(recall)
         tuned = min((each for each in settings if each >= k), default=None)
         if tuned is None:
             return "cells"
@@ -286,7 +286,6 @@ class Builder:
         seed: int,
         work: Work,
         n_cells: int | None = None,
-        dims_per_part: int | None = None,
     ) -> None:
         """Choose the form.
 
@@ -298,14 +297,13 @@ class Builder:
             seed: of everything random.
             work: threads and progress; of its bounds, the seconds count. Its clock runs.
             n_cells: cells wanted; by default by the number of rows.
-            dims_per_part: numbers in a part of a sketch; by default by the number of dims.
         """
         self._vectors, self._space = vectors, space
         self._recall, self._k, self._work = recall, k, work
         self._threads = work.n_threads(os.cpu_count() or 1)
         self._random = np.random.default_rng(seed)
         self._n_cells = n_cells or n_cells_for(len(vectors))
-        self._dims_per_part = dims_per_part or dims_per_part_for(space.n_dims)
+        self._dims_per_part = dims_per_part_for(space.n_dims)
 
     def build(self, ids: Rows, queries: Floats | None) -> RowsInCells:
         """Return all rows in cells.
