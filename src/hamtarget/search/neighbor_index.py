@@ -236,7 +236,7 @@ class NeighborIndex:
         counts = np.empty((n_queries, 2), dtype=np.int64)
         for here in blocks_of(n_queries, space.n_dims, work):
             asked, turn = space.queries(array[here])
-            ids[here], found, counts[here] = rows.search(asked, k, setting, work)
+            ids[here], found, counts[here] = rows.find(asked, k, setting, work)
             distances[here] = space.distances(found, turn)
         if n_queries and ids[:, -1].min() < 0:
             # Rows were deleted by another thread.
@@ -395,22 +395,16 @@ class NeighborIndex:
         fitted = self._now()
         rows, tuned = fitted.rows, fitted.rows.tuned
         return Explanation(
+            **vars(tuned),
             way=rows.way,
             why=rows.why(self.k, self.recall),
             n_rows=len(rows),
             n_rows_at_fit=rows.n_rows_at_fit,
             metric=self.metric,
             n_dims=fitted.space.n_dims,
-            row_type=tuned.row_type,
-            n_cells=tuned.n_cells,
-            dims_per_part=tuned.dims_per_part,
             recall=self.recall,
-            settings=tuned.settings(self.recall),
-            curves=tuned.curves,
-            ceilings=tuned.ceilings,
+            settings=tuned.settings_for(self.recall),
             bytes_per_row={name: size / max(1, len(rows)) for name, size in rows.bytes().items()},
-            seconds=tuned.seconds,
-            scan_seconds=tuned.scan_seconds,
             advice=rows.advice(),
         )
 

@@ -23,7 +23,7 @@ from hamtarget.query import Bounds, Work
 from hamtarget.search import NeighborIndex
 from hamtarget.search import neighbor_index as module
 from hamtarget.search.neighbors import cells as cells_module
-from hamtarget.search.neighbors import tuning
+from hamtarget.search.neighbors import space, tuning
 
 METRICS = ["cosine", "l2", "dot"]
 
@@ -444,6 +444,30 @@ def test_ids_and_vectors_are_given_back(n_rows, metric):
     assert (len(index), list(index)) == (0, [])
     with pytest.raises(InputError, match="is not in this index"):
         index.get([1])
+
+
+@pytest.mark.parametrize("n_rows", [300, 1000])
+def test_one_entry_is_a_metric(tmp_path, monkeypatch, n_rows):
+    def centred(numbers, name, first):
+        moved = numbers - numbers.mean(axis=1, keepdims=True)
+        return moved / np.linalg.norm(moved, axis=1, keepdims=True)
+
+    entry = space.Metric("correlation", space.PRODUCT, prepare=centred, distance=lambda found: 1 + found)
+    monkeypatch.setitem(space.METRICS, "correlation", entry)
+    vectors, queries = clustered(n_rows, 16) * 3 + 5, clustered(20, 16, seed=2)
+    index = in_cells(vectors, "correlation") if n_rows > 300 else NeighborIndex("correlation").fit(vectors)
+    index.save(tmp_path / "x")
+    index = NeighborIndex.open(tmp_path / "x")
+    index.add([5000], queries[:1] * 7 - 2)
+    assert index.nearest(queries[0], k=1).ids.tolist() == [5000]
+    index.delete([5000])
+    found = index.nearest_batch(queries, k=5, budget=n_rows, comparisons=n_rows)
+    away = 1 - np.corrcoef(queries, vectors)[: len(queries), len(queries) :]
+    np.testing.assert_allclose(found.distances, np.sort(away, axis=1)[:, :5], atol=0.01)
+    np.testing.assert_allclose(found.distances, np.take_along_axis(away, found.ids, axis=1), atol=0.01)
+    assert (index.metric, index.explain().metric) == ("correlation", "correlation")
+    with pytest.raises(InputError, match="expected one of cosine, l2, dot, correlation"):
+        NeighborIndex("hamming")
 
 
 def test_an_index_without_vectors_holds_nothing():

@@ -64,7 +64,7 @@ class KeptRows(Protocol):
         """Return how much a search reads; an InputError where it cannot reach the recall, or k was not tuned."""
         ...
 
-    def search(
+    def find(
         self, queries: Floats, k: int, setting: Setting, work: Work
     ) -> tuple[Rows, NDArray[Any], NDArray[np.int64]]:
         """Return ids and distances, (queries, k), nearest first, and counts of candidates and comparisons."""

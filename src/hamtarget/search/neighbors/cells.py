@@ -177,7 +177,7 @@ class RowsInCells:
             comparisons = setting.comparisons if setting.comparisons < curve.whole else max(curve.whole, len(self))
         return Setting(grown if budget is None else budget, max(k, comparisons), setting.recall)
 
-    def search(self, queries: Floats, k: int, setting: Setting, work: Work) -> tuple[Rows, Floats, Rows]:
+    def find(self, queries: Floats, k: int, setting: Setting, work: Work) -> tuple[Rows, Floats, Rows]:
         """Return ids, distances of the core, and numbers of candidates and comparisons."""
         threads, limits = work.n_threads(1), work.limits
         ids, found, counts = self.core.search(queries, k, setting.budget, setting.comparisons, threads, limits)
@@ -190,7 +190,7 @@ class RowsInCells:
 
     def why(self, k: int, recall: float) -> str:
         """Return why they are in cells, by the times of searches for k neighbours."""
-        settings = self.tuned.settings(recall)
+        settings = self.tuned.settings_for(recall)
         tuned = min((each for each in settings if each >= k), default=None)
         if tuned is None:
             return "cells"
@@ -238,7 +238,7 @@ class Steps:
         """Begin, with the expected share of each step in the whole."""
         total = sum(shares.values())
         self._shares = {name: share / total for name, share in shares.items()}
-        self._work = work
+        self._limits, self._progress = work.limits, work.progress
         self._done = 0.0
         self.seconds: dict[str, float] = {}
 
@@ -257,10 +257,10 @@ class Steps:
         return result
 
     def _report(self, done: float) -> None:
-        if self._work.limits is not None:
-            self._work.limits.check()
-        if self._work.progress is not None:
-            self._work.progress(round(1000 * min(done, 1.0)), 1000)
+        if self._limits is not None:
+            self._limits.check()
+        if self._progress is not None:
+            self._progress(round(1000 * min(done, 1.0)), 1000)
 
 
 def n_cells_for(n_rows: int) -> int:
@@ -286,7 +286,6 @@ class Builder:
         seed: int,
         work: Work,
         n_cells: int | None = None,
-        dims_per_part: int | None = None,
     ) -> None:
         """Choose the form.
 
@@ -298,14 +297,13 @@ class Builder:
             seed: of everything random.
             work: threads and progress; of its bounds, the seconds count. Its clock runs.
             n_cells: cells wanted; by default by the number of rows.
-            dims_per_part: numbers in a part of a sketch; by default by the number of dims.
         """
         self._vectors, self._space = vectors, space
         self._recall, self._k, self._work = recall, k, work
         self._threads = work.n_threads(os.cpu_count() or 1)
         self._random = np.random.default_rng(seed)
         self._n_cells = n_cells or n_cells_for(len(vectors))
-        self._dims_per_part = dims_per_part or dims_per_part_for(space.n_dims)
+        self._dims_per_part = dims_per_part_for(space.n_dims)
 
     def build(self, ids: Rows, queries: Floats | None) -> RowsInCells:
         """Return all rows in cells.

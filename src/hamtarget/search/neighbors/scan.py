@@ -195,7 +195,7 @@ class ScannedRows:
         """Return how much a search reads: everything."""
         return Setting(len(self), len(self), 1.0)
 
-    def search(self, queries: Floats, k: int, setting: Setting, work: Work) -> tuple[Rows, Wide, Rows]:
+    def find(self, queries: Floats, k: int, setting: Setting, work: Work) -> tuple[Rows, Wide, Rows]:
         """Return ids, distances, and numbers of candidates and comparisons; ties are in the order of ids."""
         ids = np.empty((len(queries), k), dtype=np.int64)
         distances = np.empty((len(queries), k))

@@ -244,33 +244,26 @@ class Tuned:
             "budget= and comparisons="
         )
 
-    def settings(self, recall: float) -> dict[int, Setting]:
+    def settings_for(self, recall: float) -> dict[int, Setting]:
         """Return what searches with a recall read, for each number of neighbours that can reach it."""
         found = {k: curve.setting(recall) for k, curve in self.curves.items()}
         return {k: setting for k, setting in found.items() if setting is not None}
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation:
-    """An explanation of an index; `print` shows it as a page.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Explanation(Tuned):
+    """An explanation of an index: what was tuned, and what follows; `print` shows it as a page.
 
     Attributes:
         way: "cells" or "scan".
         why: the reason for it.
         n_rows: rows now.
         n_rows_at_fit: rows when the index was fitted.
-        metric: "cosine", "l2" or "dot".
+        metric: by which vectors are compared.
         n_dims: numbers in a vector.
-        row_type: how vectors are kept.
-        n_cells: number of cells; 0 for a scan.
-        dims_per_part: numbers in a part of a sketch; 0 for a scan.
         recall: share of the true neighbours that is wanted.
         settings: for each k, what a search with the wanted recall reads.
-        curves: recall against work, by k.
-        ceilings: recall of an exact scan by the type in which rows are kept.
         bytes_per_row: by part.
-        seconds: of each step of `fit`.
-        scan_seconds: of one core that an exact scan takes for a query.
         advice: when to fit again.
     """
 
@@ -280,16 +273,9 @@ class Explanation:
     n_rows_at_fit: int
     metric: str
     n_dims: int
-    row_type: str
-    n_cells: int
-    dims_per_part: int
     recall: float
     settings: Mapping[int, Setting]
-    curves: Mapping[int, Curve]
-    ceilings: Mapping[str, float]
     bytes_per_row: Mapping[str, float]
-    seconds: Mapping[str, float]
-    scan_seconds: float
     advice: str
 
     def __repr__(self) -> str:
