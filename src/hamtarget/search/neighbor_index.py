@@ -131,8 +131,9 @@ class NeighborIndex:
         rows: KeptRows | None = None
         why = self._why_scan(len(array))
         if why is None:
-            builder = Builder(array, space, recall=self.recall, k=self.k, seed=self.seed, work=work)
-            built = builder.build(numbers, tuned_on)
+            threads = work.n_threads(os.cpu_count() or 1)
+            builder = Builder(array, space, recall=self.recall, k=self.k, seed=self.seed, threads=threads)
+            built = builder.build(numbers, tuned_on, work)
             why = _why_slower(built, self.k, self.recall)
             rows = built if why is None else None
         if rows is None:

@@ -284,7 +284,7 @@ class Builder:
         recall: float,
         k: int,
         seed: int,
-        work: Work,
+        threads: int,
         n_cells: int | None = None,
     ) -> None:
         """Choose the form.
@@ -295,39 +295,40 @@ class Builder:
             recall: share of the true neighbours that is wanted.
             k: neighbours that are mostly asked for.
             seed: of everything random.
-            work: threads and progress; of its bounds, the seconds count. Its clock runs.
+            threads: that share the work.
             n_cells: cells wanted; by default by the number of rows.
         """
         self._vectors, self._space = vectors, space
-        self._recall, self._k, self._work = recall, k, work
-        self._threads = work.n_threads(os.cpu_count() or 1)
+        self._recall, self._k = recall, k
+        self._threads = threads
         self._random = np.random.default_rng(seed)
         self._n_cells = n_cells or n_cells_for(len(vectors))
         self._dims_per_part = dims_per_part_for(space.n_dims)
 
-    def build(self, ids: Rows, queries: Floats | None) -> RowsInCells:
+    def build(self, ids: Rows, queries: Floats | None, work: Work) -> RowsInCells:
         """Return all rows in cells.
 
         Args:
             ids: of the rows.
             queries: to tune on, as the space gives them; None takes some of the rows.
+            work: progress; of its bounds, the seconds count. Its clock runs.
         """
         n_rows, name = len(self._vectors), self._space.comparison.name
-        work = n_rows * self._space.n_dims / 5e9
+        seconds = n_rows * self._space.n_dims / 5e9
         steps = Steps(
             {
-                "exact neighbours": N_QUERIES * work / 5,
+                "exact neighbours": N_QUERIES * seconds / 5,
                 "cells": 1 + self._n_cells * ROWS_PER_CELL * math.sqrt(self._n_cells) * self._space.n_dims / 4e9,
                 "sketches": 2.0,
-                "rows": 0.2 + self._n_cells * work,
+                "rows": 0.2 + self._n_cells * seconds,
                 "tuning": 8.0,
             },
-            self._work,
+            work,
         )
         ks = chosen_ks(self._k, n_rows)
         truth = steps.run("exact neighbours", lambda report: self._truth(queries, max(ks), report))
-        centres = steps.run("cells", lambda report: self._centres(truth.itself, report))
-        books = steps.run("sketches", lambda report: self._codebooks(centres, report))
+        centres = steps.run("cells", lambda report: self._centres(truth.itself, work, report))
+        books = steps.run("sketches", lambda report: self._codebooks(centres, work, report))
         row_type, ceilings = self._row_type(truth)
         core = _native.NeighborCore(self._space.n_dims, name, row_type, centres, books)
         steps.run("rows", lambda report: self._add(core, ids, report))
@@ -390,7 +391,7 @@ class Builder:
         seconds = (time.process_time() - begin) / len(queries)
         return Truth(queries, rows, scores, itself, self._rows_of, comparison, seconds)
 
-    def _sample(self, count: int, without: Rows | None) -> Floats:
+    def _sample(self, count: int, without: Rows | None, work: Work) -> Floats:
         """Return some rows, none of them held out."""
         n_rows = len(self._vectors)
         may = np.ones(n_rows, dtype=bool)
@@ -400,16 +401,16 @@ class Builder:
         if len(numbers) > count:
             numbers = np.sort(self._random.choice(numbers, count, replace=False))
         sample = np.empty((len(numbers), self._space.n_dims), dtype=np.float32)
-        for here in blocks_of(len(numbers), self._space.n_dims, self._work):
+        for here in blocks_of(len(numbers), self._space.n_dims, work):
             sample[here] = self._rows_of(numbers[here])
         return sample
 
-    def _centres(self, held_out: Rows | None, report: Report) -> Floats:
+    def _centres(self, held_out: Rows | None, work: Work, report: Report) -> Floats:
         count = min(self._n_cells * ROWS_PER_CELL, max(4 * self._n_cells, _SAMPLE_BYTES // (4 * self._space.n_dims)))
-        return train_centres(self._sample(count, held_out), self._n_cells, self._random, report)
+        return train_centres(self._sample(count, held_out, work), self._n_cells, self._random, report)
 
-    def _codebooks(self, centres: Floats, report: Report) -> Floats:
-        sample = self._sample(TRAINING_ROWS, None)
+    def _codebooks(self, centres: Floats, work: Work, report: Report) -> Floats:
+        sample = self._sample(TRAINING_ROWS, None, work)
         residuals = sample - centres[nearest_centre(sample, centres)]
         return train_codebooks(residuals, self._dims_per_part, self._random, report)
 
