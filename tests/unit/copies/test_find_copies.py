@@ -236,7 +236,7 @@ def test_an_interrupted_run_goes_on(album, reads, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        find_copies(album, encoder="phash", radius=6, progress=stop)
+        find_copies(album, encoder="phash", radius=6, stages=stop)
     done = len(reads)
     assert 4 <= done < 9
     found = find_copies(album, encoder="phash", radius=6)
@@ -253,7 +253,7 @@ def test_a_killed_run_goes_on(album, reads, tmp_path):
         "picture_codes._TASK_FILES = 2\n"
         "def kill(what, done, total):\n"
         "    if what == 'Reading pictures' and done >= 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"find_copies({str(album)!r}, encoder='phash', radius=6, progress=kill)\n"
+        f"find_copies({str(album)!r}, encoder='phash', radius=6, stages=kill)\n"
     )
     ended = subprocess.run([sys.executable, script], check=False, timeout=120)
     assert ended.returncode == -signal.SIGKILL

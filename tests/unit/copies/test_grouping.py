@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hamtarget.copies.grouping import group_around_best
+from hamtarget.query import Work
 
 
 def naive_groups(codes, ranks, radius):
@@ -100,6 +101,6 @@ def test_a_giant_group_takes_few_searches(monkeypatch):
 def test_progress_reaches_the_end():
     told = []
     group_around_best(
-        np.eye(8, dtype=np.uint8), np.arange(8), 1, progress=lambda done, total: told.append((done, total))
+        np.eye(8, dtype=np.uint8), np.arange(8), 1, Work(progress=lambda done, total: told.append((done, total)))
     )
     assert told[-1] == (8, 8)

@@ -228,7 +228,6 @@ def test_missing_native_core_is_said_plainly(monkeypatch: pytest.MonkeyPatch) ->
         lambda: search.FlatIndex.open("rows.index"),
         lambda: search.FlatIndex(64, embeddings=search.Embeddings(3)),
         lambda: search.pairs_within(np.zeros((2, 8), np.uint8), 2),
-        lambda: search.NeighborIndex(),
         lambda: importlib.import_module("hamtarget.query").Bounds(rows=1).start(),
         lambda: importlib.import_module("hamtarget.search.tables").choose_substrings(10**6, 64, 2),
     ):

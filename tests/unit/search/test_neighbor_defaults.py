@@ -29,8 +29,8 @@ class Measured:
         self.space = VectorSpace.of(vectors, metric_of("l2"))
         self.vectors = vectors
         self.queries = self.space.queries(queries)[0]
-        builder = Builder(vectors, self.space, recall=RECALL, k=K, seed=0, work=Work(threads=2), n_cells=n_cells)
-        self.built = builder.build(np.arange(len(vectors)), self.queries)
+        builder = Builder(vectors, self.space, recall=RECALL, k=K, seed=0, threads=2, n_cells=n_cells)
+        self.built = builder.build(np.arange(len(vectors)), self.queries, Work())
         rows, scores = approximate_nearest(self.queries, [self.space.rows(vectors)], 2 * K, EUCLIDEAN)
         self.truth = Truth(self.queries, rows, scores, None, self.rows_of, EUCLIDEAN)
 

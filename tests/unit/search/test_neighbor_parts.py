@@ -50,7 +50,7 @@ def test_an_exact_scan_of_rows_of_any_length_is_exact(metric, kind):
     queries[:15] = rows[:15]
     gone = rng.choice(len(rows), 500, replace=False)
     scanned = ScannedRows.of(np.arange(len(rows)), rows, COMPARISONS[metric]).without(gone)
-    ids, found, _ = scanned.search(queries, 20, Setting(20, 20, 1.0), Work())
+    ids, found, _ = scanned.find(queries, 20, Setting(20, 20, 1.0), Work())
     wide = np.delete(rows, gone, axis=0).astype(np.float64)
     for query, mine, distances in zip(queries.astype(np.float64), ids, found, strict=True):
         exact = np.sqrt(((query - wide) ** 2).sum(axis=1)) if metric == "l2" else -wide @ query
@@ -193,8 +193,8 @@ def test_the_naive_core_gives_the_same_curve(metric, monkeypatch):
     space = VectorSpace.of(vectors, metric_of(metric))
 
     def built():
-        builder = cells.Builder(vectors, space, recall=0.9, k=5, seed=0, work=Work(threads=1))
-        return builder.build(np.arange(1200), None)
+        builder = cells.Builder(vectors, space, recall=0.9, k=5, seed=0, threads=1)
+        return builder.build(np.arange(1200), None, Work())
 
     monkeypatch.setattr(cells, "N_QUERIES", 80)
     native = built().tuned.curves[5]

@@ -15,6 +15,7 @@ import pytest
 from hamtarget._core import _native
 from hamtarget.codes import distances, substring_bounds
 from hamtarget.errors import DtypeError, InputError
+from hamtarget.query import Work
 from hamtarget.search import FlatIndex, MultiIndex
 from hamtarget.search.tables import choose_substrings, substring_choices
 
@@ -142,7 +143,7 @@ def test_a_search_reads_the_rows_that_are_expected(n_bits, radius, substrings):
     found = index.explain().tables
     assert_same(found, naive_choice(n_rows, n_bits, radius, substrings, is_planned=False))
     assert sum(flips + 1 for flips in found.flips) == radius + 1
-    costs = index.search_batch(codes[:500], cost=True).costs
+    costs = index.search_batch(codes[:500], work=Work(costs=True)).costs
     assert (costs.buckets == found.buckets).all()
     # The query itself is in the index, so that it is read once for each table beyond what chance puts there.
     assert costs.candidates.mean() - substrings == pytest.approx(found.candidates, rel=0.1)
@@ -318,7 +319,7 @@ def test_explanation_says_what_a_search_does():
     assert "so few rows" in index.explain().why
     index.add(np.arange(n_rows), codes)
     found = index.explain()
-    costs = index.search_batch(codes[:300], cost=True).costs
+    costs = index.search_batch(codes[:300], work=Work(costs=True)).costs
     assert (costs.buckets == found.tables.buckets).all()
     assert costs.candidates.mean() == pytest.approx(found.tables.candidates, rel=0.1)
     assert found.tables.substrings == index.substrings
