@@ -23,10 +23,8 @@ from hamtarget.errors import CorruptFileError, FileError, InputError, Unsupporte
 ONNX_NAME = "model.onnx"
 """Name of the exported file in a model's folder."""
 DESCRIPTION_KEY = "hamtarget"
-# Format 2 says how pictures become inputs. Readers of format 1 would crop them, and so must not take such a file.
-_FORMAT, _FORMAT_OF_PICTURES = 1, 2
-# Format 3 takes tokens of texts, and says how a text becomes tokens.
-_FORMAT_OF_TEXTS = 3
+# Format 1 crops pictures, format 2 says how pictures become inputs, and format 3 how a text becomes tokens.
+_FORMAT, _FORMAT_OF_PICTURES, _FORMAT_OF_TEXTS = 1, 2, 3
 # More than a protobuf message can hold.
 MAX_ONNX_BYTES = 1 << 31
 

@@ -89,6 +89,7 @@ class _Table(NamedTuple):
         by: index of the table, which holds all of its row numbers.
         indexed: column by which the index is ordered.
         write: statement that takes a row which was read.
+        is_whole: returns True if a row has its checksum.
     """
 
     name: str
@@ -96,6 +97,7 @@ class _Table(NamedTuple):
     by: str
     indexed: str
     write: str
+    is_whole: Callable[..., bool]
 
 
 # A page that stands in two places of a damaged table may hold a row as it was before.
@@ -107,6 +109,7 @@ _ITEMS = _Table(
     "INSERT INTO items VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?) ON CONFLICT (row) DO UPDATE SET "
     "code = excluded.code, embedding = excluded.embedding, payload = excluded.payload, changed = excluded.changed, "
     "checksum = excluded.checksum WHERE excluded.changed > changed",
+    is_row_whole,
 )
 _NAMES = _Table(
     "names",
@@ -114,6 +117,7 @@ _NAMES = _Table(
     "sqlite_autoindex_names_1",
     "id",
     "INSERT OR REPLACE INTO found_names VALUES (?, ?, ?)",
+    is_name_whole,
 )
 _TRACES = _Table(
     "deleted",
@@ -121,7 +125,9 @@ _TRACES = _Table(
     "deleted_by_change",
     "changed",
     "INSERT INTO gone VALUES (?, ?, ?) ON CONFLICT (row) DO UPDATE SET changed = max(changed, excluded.changed)",
+    is_trace_whole,
 )
+_TABLES = (_ITEMS, _NAMES, _TRACES)
 _GATHERING = """
 CREATE TEMP TABLE found_names (row INTEGER PRIMARY KEY, id ANY NOT NULL, checksum INTEGER NOT NULL) STRICT;
 CREATE TEMP TABLE gone (row INTEGER PRIMARY KEY, changed INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;
@@ -144,20 +150,20 @@ def repair_folder(source: Path, target: Path, verify: Verify, *, progress: Progr
         raise FileError(f"{source} is no store: it has no {DATABASE_NAME}; nothing can be repaired")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target} is there and is not an empty folder; choose another")
+    log = DATABASE_NAME + LOG_ENDING
     with translated(target), folder_in_progress(target) as folder:
         noted = read_counter(source / COUNTER_NAME)
-        has_log = False
         copy = folder / "damaged"
         copy.mkdir()
         # A reader, too, may write beside a database.
-        for name in (DATABASE_NAME, DATABASE_NAME + LOG_ENDING):
+        for name in (DATABASE_NAME, log):
             if (source / name).exists():
                 shutil.copyfile(source / name, copy / name)
-                has_log = name != DATABASE_NAME and (copy / name).stat().st_size > 0
-        with closing(_open_damaged(copy / DATABASE_NAME, source)) as damaged:
-            state = _read_state(damaged)
+        has_log = (copy / log).exists() and (copy / log).stat().st_size > 0
+        with closing(_Damaged(copy, source)) as damaged:
+            state = _read_state(damaged.connection)
             index = _find_index(source, state)
-            settings, problems = _read_settings(damaged, index, source)
+            settings, problems = _read_settings(damaged.connection, index, source)
             if settings.has_encoder:
                 settings, problem = _copy_encoder(source / ENCODER_NAME, folder / ENCODER_NAME, settings)
                 problems += problem
@@ -166,9 +172,8 @@ def repair_folder(source: Path, target: Path, verify: Verify, *, progress: Progr
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.executescript(_GATHERING)
                 with transaction(connection):
-                    saved_rows = np.empty(0, dtype=np.int64) if index is None else index.ids()
-                    reading = _Reading(damaged, connection, settings, saved_rows, progress)
-                    report = _gather(reading, connection, state, index, noted)
+                    bad_rows = _read_tables(damaged, connection, settings, index, progress)
+                    report = _gather(connection, damaged, bad_rows, state, index, noted)
         shutil.rmtree(copy)
         FolderEngine(folder, read_only=False).close()
         checked = verify(folder, None)
@@ -185,179 +190,182 @@ def repair_folder(source: Path, target: Path, verify: Verify, *, progress: Progr
         return replace(report, path=target, problems=(*report.problems, *problems))
 
 
-def _open_damaged(copy: Path, source: Path) -> sqlite3.Connection:
-    """Return a connection that reads as much of a damaged database as SQLite can.
-
-    Raises:
-        CorruptFileError: SQLite cannot read it at all.
-    """
-    try:
-        connection = connect(copy, "ro")
-        # A page with one damaged row is read for its other rows.
-        connection.execute("PRAGMA cell_size_check = OFF")
-        # A damaged line of the schema does not hide the tables of the other lines.
-        connection.execute("PRAGMA writable_schema = ON")
-        # Bytes that are no text do not have their row's checksum: that is noticed later, for each row.
-        connection.text_factory = lambda text: text.decode("utf-8", "replace")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise CorruptFileError(
-            f"{source}: SQLite cannot read {DATABASE_NAME} ({error}); restore the store from a backup"
-        ) from error
-    return connection
-
-
-class _Reading:
-    """Rows out of a damaged database, into tables of a new one.
+class _Damaged:
+    """A damaged database, as far as SQLite reads it.
 
     Attributes:
-        bad_rows: numbers of rows that are damaged, or cannot be read.
-        unknown_tables: tables that are not those of a store, and were not read.
-        unreadable_tables: tables of which SQLite cannot read some pages.
+        connection: reads the database.
+        unknown_tables: tables that are not those of a store; nothing is read of them.
+        unreadable_tables: tables with pages that SQLite could not read so far.
     """
 
-    def __init__(
-        self,
-        damaged: sqlite3.Connection,
-        target: sqlite3.Connection,
-        settings: Settings,
-        saved_rows: Rows,
-        progress: Progress | None,
-    ) -> None:
-        """Read all tables.
+    def __init__(self, folder: Path, source: Path) -> None:
+        """Open the database in a folder, a copy of that in `source`.
 
-        Args:
-            damaged: connection to the damaged database.
-            target: connection to the new one, in a transaction.
-            settings: those of the store.
-            saved_rows: rows of items that the saved index knows; they may have been deleted since.
-            progress: called with rows read and all rows.
+        Raises:
+            CorruptFileError: SQLite cannot read it at all.
         """
-        self._damaged = damaged
-        self._target = target
-        self._progress = progress
-        kept = settings.embeddings
-        self._code_bytes = settings.n_bits // 8
-        self._embedding_bytes = None if kept is None else kept.n_dims * np.dtype(kept.dtype).itemsize
-        n_pages, page_size = (damaged.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
-        self._most_rows = n_pages * page_size // _LEAST_ROW_BYTES
-        checks: dict[_Table, Callable[[Any], bool]] = {
-            _ITEMS: self._is_item,
-            _NAMES: lambda name: is_name_whole(*name),
-            _TRACES: lambda trace: is_trace_whole(*trace),
-        }
-        wrong = wrong_tables(damaged)
-        self.unknown_tables = [table.name for table in checks if table.name in wrong]
         self.unreadable_tables: set[str] = set()
-        numbers = {table: self._row_numbers(table) for table in checks if table.name not in wrong}
-        # What another table or the saved index knows is looked up as well.
-        items = np.union1d(numbers.get(_ITEMS, saved_rows), saved_rows)
-        further = {_ITEMS: items, _NAMES: item_rows(items[items >= FIRST_NAMED_ROW])}
-        wanted = {table: np.union1d(own, further.get(table, own)) for table, own in numbers.items()}
-        self._n_done, self._n_rows = 0, sum(map(len, wanted.values()))
-        bad = [np.intersect1d(self._read(table, wanted[table], checks[table]), own) for table, own in numbers.items()]
-        self.bad_rows = np.concatenate([np.empty(0, dtype=np.int64), *bad])
+        self._most_rows = sum(file.stat().st_size for file in folder.iterdir()) // _LEAST_ROW_BYTES
+        try:
+            self.connection = connect(folder / DATABASE_NAME, "ro")
+            # A page with one damaged row is read for its other rows.
+            self.connection.execute("PRAGMA cell_size_check = OFF")
+            # A damaged line of the schema does not hide the tables of the other lines.
+            self.connection.execute("PRAGMA writable_schema = ON")
+            # Bytes that are no text do not have their row's checksum: that is noticed later, for each row.
+            self.connection.text_factory = lambda text: text.decode("utf-8", "replace")
+            wrong = wrong_tables(self.connection)
+        except sqlite3.DatabaseError as error:
+            raise CorruptFileError(
+                f"{source}: SQLite cannot read {DATABASE_NAME} ({error}); restore the store from a backup"
+            ) from error
+        self.unknown_tables = [table.name for table in _TABLES if table.name in wrong]
 
-    def _row_numbers(self, table: _Table) -> Rows:
-        """Return the row numbers that a table or its index in the database gives."""
-        found = self._numbers_of_table(table)
-        for direction in ("ASC", "DESC"):
-            sql = f"SELECT row FROM {table.name} INDEXED BY {table.by} ORDER BY {table.indexed} {direction}"
-            if self._take(found, sql):
-                break
-        return distinct(np.array(found, dtype=np.int64))
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
 
-    def _numbers_of_table(self, table: _Table) -> array[int]:
-        """Return the row numbers that a table gives.
+    def row_numbers(self, table: _Table) -> Rows:
+        """Return the row numbers that a table or its index in the database gives.
 
-        They are read from either end. What is between two damaged pages is read in halves, until one half after
+        The table is read from either end. What is between two damaged pages is read in halves, until one half after
         another gives nothing.
         """
-        sql = f"SELECT row FROM {table.name} NOT INDEXED WHERE row BETWEEN ? AND ? ORDER BY row"
         found = array("q")
         ranges = [(*ends, 0) for ends in _RANGES]
         while ranges:
             low, high, n_tries = ranges.pop()
             n_before = len(found)
-            if self._take(found, f"{sql} ASC", low, high):
+            after = self._follow(found, table, low, high, 1)
+            if after is None:
                 continue
             self.unreadable_tables.add(table.name)
-            low = _after(found, n_before, low, 1)
-            self._take(found, f"{sql} ASC LIMIT 1", low, high)
-            low = _after(found, n_before, low, 1)
-            n_up = len(found)
-            self._take(found, f"{sql} DESC", low, high)
-            high = _after(found, n_up, high, -1)
-            self._take(found, f"{sql} DESC LIMIT 1", low, high)
-            high = _after(found, n_up, high, -1)
+            low = after
+            before = self._follow(found, table, low, high, -1)
+            if before is None:
+                continue
+            high = before
             n_tries = n_tries + 1 if n_before == len(found) else 0
             if low <= high and n_tries <= _MOST_HALVINGS:
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high, n_tries), (low, middle, n_tries)]
-        return found
-
-    def _take(self, found: array[int], sql: str, *values: int) -> bool:
-        """Add row numbers until SQLite comes to a damaged page; return True if it comes to none.
-
-        Python looks ahead: of the rows in front of a damaged page, it loses the last, unless there is a limit.
-        """
-        with suppress(sqlite3.DatabaseError):
-            found.extend(row for (row,) in islice(self._damaged.execute(sql, values), self._most_rows))
-            return True
-        return False
-
-    def _read(self, table: _Table, numbers: Rows, is_whole: Callable[[Any], bool]) -> Rows:
-        """Write the rows of these numbers that are whole; return the numbers of the others."""
-        sql = f"SELECT {table.columns} FROM {table.name} NOT INDEXED WHERE"
-        bad: list[int] = []
-        ranges = [numbers[start : start + _ROWS_AT_ONCE] for start in range(0, len(numbers), _ROWS_AT_ONCE)][::-1]
-        while ranges:
-            wanted = ranges.pop().tolist()
-            is_one = len(wanted) == 1
-            whole: list[Any] = []
+        for direction in ("ASC", "DESC"):
+            sql = f"SELECT row FROM {table.name} INDEXED BY {table.by} ORDER BY {table.indexed} {direction} LIMIT ?"
             with suppress(sqlite3.DatabaseError):
-                # A range ends with the row behind it, which may be in a damaged page; a single row does not.
-                if is_one:
-                    found = self._damaged.execute(f"{sql} row = ?", wanted)
-                else:
-                    found = self._damaged.execute(f"{sql} row BETWEEN ? AND ? ORDER BY row", (wanted[0], wanted[-1]))
-                whole += (row for row in islice(found, 2 * len(wanted)) if is_whole(row))
-            self._target.executemany(table.write, whole)
-            missing = sorted(set(wanted).difference(row[0] for row in whole))
-            if is_one:
-                bad += missing
-            elif missing:
-                ranges += [half for half in np.array_split(np.array(missing), 2)[::-1] if len(half)]
-            self._tell(1 if is_one else len(wanted) - len(missing))
-        return np.array(bad, dtype=np.int64)
+                found.extend(row for (row,) in self.connection.execute(sql, (self._most_rows,)))
+                break
+        return distinct(np.array(found, dtype=np.int64))
 
-    def _tell(self, n_rows: int) -> None:
-        self._n_done += n_rows
-        if self._progress:
-            self._progress(self._n_done, self._n_rows)
+    def _follow(self, found: array[int], table: _Table, low: int, high: int, step: int) -> int | None:
+        """Add row numbers from one end of a range; return where a damaged page ended that, or None if none did."""
+        direction = "ASC" if step > 0 else "DESC"
+        sql = f"SELECT row FROM {table.name} NOT INDEXED WHERE row BETWEEN ? AND ? ORDER BY row {direction} LIMIT ?"
+        # Python looks ahead: it loses the last row in front of a damaged page, unless that is the only one wanted.
+        for limit in (self._most_rows, 1):
+            n_before = len(found)
+            with suppress(sqlite3.DatabaseError):
+                found.extend(row for (row,) in self.connection.execute(sql, (low, high, limit)))
+                if limit > 1:
+                    return None
+            if len(found) > n_before:
+                low, high = (found[-1] + 1, high) if step > 0 else (low, found[-1] - 1)
+        return low if step > 0 else high
 
-    def _is_item(self, found: Any) -> bool:
-        """Return True if a row of `items` has its checksum, and codes and embeddings of the right length."""
-        if not is_row_whole(*found):
+    def read(self, table: _Table, rows: list[int]) -> Iterator[Any]:
+        """Yield those of the rows, ascending, that SQLite reads; it may end at a damaged page between them."""
+        sql = f"SELECT {table.columns} FROM {table.name} NOT INDEXED WHERE row"
+        with suppress(sqlite3.DatabaseError):
+            if len(rows) == 1:
+                # A range would be read up to the row behind it, which may be in a damaged page.
+                yield from self.connection.execute(f"{sql} = ?", rows)
+            else:
+                found = self.connection.execute(f"{sql} BETWEEN ? AND ? ORDER BY row", (rows[0], rows[-1]))
+                yield from islice(found, 2 * len(rows))
+
+
+def _read_tables(
+    damaged: _Damaged,
+    connection: sqlite3.Connection,
+    settings: Settings,
+    index: MultiIndex | None,
+    progress: Progress | None,
+) -> Rows:
+    """Write all rows that are whole to a new database; return the numbers of rows that are damaged or cannot be read.
+
+    Args:
+        damaged: what is read.
+        connection: to the new database, in a transaction.
+        settings: those of the store.
+        index: the saved index: what it knows is looked for as well, unless it was deleted since.
+        progress: called with rows read and all rows.
+    """
+    numbers = {table: damaged.row_numbers(table) for table in _TABLES if table.name not in damaged.unknown_tables}
+    saved = np.empty(0, dtype=np.int64) if index is None else index.ids()
+    items = np.union1d(numbers.get(_ITEMS, saved), saved)
+    further = {_ITEMS: items, _NAMES: item_rows(items[items >= FIRST_NAMED_ROW])}
+    wanted = {table: np.union1d(own, further.get(table, own)) for table, own in numbers.items()}
+    n_done, n_rows = 0, sum(map(len, wanted.values()))
+    bad: list[Rows] = [np.empty(0, dtype=np.int64)]
+    for table, own in numbers.items():
+        check = _item_check(settings) if table is _ITEMS else table.is_whole
+        missing = array("q")
+        for n_looked_at, not_whole in _read_table(damaged, connection, table, wanted[table], check):
+            n_done += n_looked_at
+            missing.extend(not_whole)
+            if progress:
+                progress(n_done, n_rows)
+        bad.append(np.intersect1d(np.array(missing, dtype=np.int64), own))
+    return np.concatenate(bad)
+
+
+def _read_table(
+    damaged: _Damaged,
+    connection: sqlite3.Connection,
+    table: _Table,
+    wanted: Rows,
+    is_whole: Callable[..., bool],
+) -> Iterator[tuple[int, list[int]]]:
+    """Write the wanted rows of a table that are whole; yield how many were looked at, and which of these are not."""
+    ranges = [wanted[start : start + _ROWS_AT_ONCE].tolist() for start in range(0, len(wanted), _ROWS_AT_ONCE)][::-1]
+    while ranges:
+        rows = ranges.pop()
+        whole = [row for row in damaged.read(table, rows) if is_whole(*row)]
+        connection.executemany(table.write, whole)
+        missing = sorted(set(rows).difference(row[0] for row in whole))
+        if len(rows) == 1:
+            yield 1, missing
+            continue
+        yield len(rows) - len(missing), []
+        middle = len(missing) // 2
+        ranges += [half for half in (missing[middle:], missing[:middle]) if half]
+
+
+def _item_check(settings: Settings) -> Callable[..., bool]:
+    """Return a check of rows of items: a forged one has its checksum, and a code of another length."""
+    kept = settings.embeddings
+    code_bytes = settings.n_bits // 8
+    embedding_bytes = None if kept is None else kept.n_dims * np.dtype(kept.dtype).itemsize
+
+    def check(row: int, code: Any, embedding: Any, payload: Any, changed: int, checksum: int) -> bool:
+        if not is_row_whole(row, code, embedding, payload, changed, checksum) or len(code) != code_bytes:
             return False
-        _, code, embedding, payload, _, _ = found
         try:
-            if payload is not None:
-                payload.decode()
+            (payload or b"").decode()
         except UnicodeDecodeError:
             return False
-        return (
-            len(code) == self._code_bytes and (None if embedding is None else len(embedding)) == self._embedding_bytes
-        )
+        return (None if embedding is None else len(embedding)) == embedding_bytes
 
-
-def _after(found: array[int], n_before: int, place: int, step: int) -> int:
-    """Return the place behind the last row number of those that were found later; `place` if there is none."""
-    return place if len(found) == n_before else found[-1] + step
+    return check
 
 
 def _gather(
-    reading: _Reading, connection: sqlite3.Connection, state: State | None, index: MultiIndex | None, noted: int | None
+    connection: sqlite3.Connection,
+    damaged: _Damaged,
+    bad_rows: Rows,
+    state: State | None,
+    index: MultiIndex | None,
+    noted: int | None,
 ) -> RepairReport:
     """Make the rows that were read those of a store, and report on the others."""
     n_nameless, n_rowless = _join_names(connection)
@@ -369,26 +377,26 @@ def _gather(
     incomplete, next_row = _complete_items(connection, next_row)
     write_state(connection, State(sequence, next_row, sequence))
     (n_items,) = connection.execute(f"SELECT count(*) FROM items WHERE {IS_FIRST_SQL.format('row')}").fetchone()
-    report = RepairReport(Path(), n_items, n_lost_changes=max(0, (noted or 0) - seen), n_bad_rows=len(reading.bad_rows))
+    report = RepairReport(Path(), n_items, n_lost_changes=max(0, (noted or 0) - seen), n_bad_rows=len(bad_rows))
     report = _count_missing(connection, report, index, state, incomplete)
-    problems = list(_problems(report, reading, state, n_nameless, n_rowless))
+    problems = list(_problems(report, damaged, bad_rows, state, n_nameless, n_rowless))
     if incomplete:
         problems.append(f"{len(incomplete):,} items have lost some of their codes, and go on with the others")
     return replace(report, problems=tuple(problems))
 
 
 def _problems(
-    report: RepairReport, reading: _Reading, state: State | None, n_nameless: int, n_rowless: int
+    report: RepairReport, damaged: _Damaged, bad_rows: Rows, state: State | None, n_nameless: int, n_rowless: int
 ) -> Iterator[str]:
     """Yield one line for each kind of thing that did not come back."""
     if report.n_lost_changes:
         yield f"the last {report.n_lost_changes:,} changes are lost: the database and its log do not hold them"
-    for name in reading.unknown_tables:
+    for name in damaged.unknown_tables:
         yield f"the description of table {name} is damaged: no row of it was read"
-    for name in sorted(reading.unreadable_tables):
+    for name in sorted(damaged.unreadable_tables):
         yield f"pages of table {name} are damaged or missing"
     if report.n_bad_rows:
-        first = ", ".join(map(str, reading.bad_rows[:10].tolist()))
+        first = ", ".join(map(str, bad_rows[:10].tolist()))
         yield f"{report.n_bad_rows:,} rows are damaged; first: {first}"
     if report.n_missing:
         first = ", ".join(map(repr, report.missing[:10]))
