@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget import codes
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
 from hamtarget.search import BatchHits, Embeddings, MultiIndex, unit_int8
 from hamtarget.search.results import Costs
