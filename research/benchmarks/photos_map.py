@@ -34,7 +34,7 @@ from hamtarget.evaluation.metrics import by_label, mean_average_precision
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashEncoder
 from hamtarget.learn.fitting.features import picture_features
-from hamtarget.learn.networks.choosing import chosen_backbone
+from hamtarget.learn.networks.backbones import chosen_backbone
 
 N_BITS = 32
 RANKS = 1000

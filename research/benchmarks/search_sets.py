@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, from_logits
-from hamtarget.encoders.vectors.itq import ITQ
-from hamtarget.encoders.vectors.lsh import LSH
+from hamtarget.encoders.itq import ITQ
+from hamtarget.encoders.lsh import LSH
 from hamtarget.search.planning import measured_candidates
 
 # Rows drawn at a time: noise takes 4 bytes for each bit.

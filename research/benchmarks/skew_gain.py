@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamtarget.codes import Codes, substring_bounds, unpack
-from hamtarget.encoders.pictures.dhash import DHash
-from hamtarget.encoders.pictures.phash import PHash
-from hamtarget.encoders.pictures.picture_hash import PictureHash
+from hamtarget.encoders.picture_hashes import DHash, PHash, PictureHash
 from hamtarget.errors import FileError
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.search.tables import choose_substrings

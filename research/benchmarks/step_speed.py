@@ -18,7 +18,7 @@ import torch
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, train
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 from hamtarget.learn.training.checkpoint import TrainingProgress
 

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.base import LabelLoss, LossTerms
 from hamtarget.learn.losses.class_codes import hadamard_centers
-from hamtarget.learn.losses.label_loss import LabelLoss
 
 
 class CSQLoss(LabelLoss):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.base import LabelLoss, LossTerms
 from hamtarget.learn.losses.class_codes import max_min_codes
-from hamtarget.learn.losses.label_loss import LabelLoss
 from research.comparators.csq import codes_of_classes, majority
 
 

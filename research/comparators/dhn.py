@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.base import LossTerms, PairLoss
 
 
 class DHNLoss(PairLoss):

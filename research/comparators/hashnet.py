@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.base import LossTerms, PairLoss
 from research.comparators.dhn import mean_where
 
 # The published schedule: sharpness sqrt(1 + .005 iteration), refreshed every 200 of 10,000 iterations.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.base import LossTerms, PairLoss
 
 
 class NoPairs(PairLoss):

@@ -7,10 +7,9 @@ import math
 from torch import Tensor
 
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.base import LabelLoss, LossTerms
 from hamtarget.learn.losses.class_codes import hadamard_centers
-from hamtarget.learn.losses.cosine import cosine_cross_entropy
-from hamtarget.learn.losses.label_loss import LabelLoss
+from hamtarget.learn.losses.proxies import cosine_cross_entropy
 from research.comparators.csq import codes_of_classes
 
 

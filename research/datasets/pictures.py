@@ -32,7 +32,7 @@ from hamtarget.datasets.pictures.image_sets import listed
 from hamtarget.datasets.pictures.picture_folders import list_pictures
 from hamtarget.datasets.pictures.picture_formats import IMAGE_SUFFIXES
 from hamtarget.learn.fitting.features import picture_features
-from hamtarget.learn.networks.choosing import chosen_backbone
+from hamtarget.learn.networks.backbones import chosen_backbone
 from research.benchmarks.photos_map import split
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.errors import MissingExtraError
 from hamtarget.evaluation.provenance import provenance, write_json
 from research.datasets.vector_sets import VectorSet

@@ -13,10 +13,9 @@ from torch import Tensor
 from hamtarget.errors import CorruptFileError, FileError, InputError
 from hamtarget.learn import HammingTargetLoss
 from hamtarget.learn.fitting.objectives import PartlyLabelled
-from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.base import BatchLoss, LabelLoss
 from hamtarget.learn.losses.class_codes import codes_by_likeness
 from hamtarget.learn.losses.guided import GuidedLoss
-from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, NoPairs, OrthoHashLoss
 

@@ -25,9 +25,8 @@ from hamtarget.encoders import ITQ, LSH
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import TrainingOptions
-from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.base import BatchLoss, LabelLoss
 from hamtarget.learn.losses.class_codes import class_means
-from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashHead
 from hamtarget.learn.similarity.as_similarity import as_similarity

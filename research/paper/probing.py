@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hamtarget import codes
 from hamtarget.answer import Costs
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.vectors.linear import LinearEncoder
 from hamtarget.progress import Progress
 from hamtarget.query import Asked, Query, Work
 from hamtarget.search import Answer, Embeddings, MultiIndex, unit_int8

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from hamtarget.learn import HashModel, Neighbors, TrainingOptions
 from hamtarget.learn.losses import pair_cost
 from hamtarget.learn.losses.pair_cost import PairCost, Probability
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.precision import full_float32
 from hamtarget.learn.training.sampling import GroupBatchSampler
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn.losses.probing import _mean_cost
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from research.datasets.vector_sets import open_vector_set
 
 READS = (250, 500, 1000, 2000, 4000)

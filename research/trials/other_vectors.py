@@ -19,7 +19,7 @@ import numpy as np
 
 from hamtarget.datasets import fashion_sample
 from hamtarget.encoders import ITQ, LSH
-from hamtarget.encoders.vectors.linear import LinearEncoder
+from hamtarget.encoders.linear import LinearEncoder
 from hamtarget.evaluation import exact_neighbors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashEncoder, ProbingLoss, TrainingOptions

@@ -29,7 +29,7 @@ from hamtarget.evaluation.metrics import by_label, mean_average_precision
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import ClassCodes, HammingTargetLoss, HashEncoder, NetworkOptions, TrainingOptions
 from hamtarget.learn.fitting.features import picture_features
-from hamtarget.learn.networks.choosing import chosen_backbone
+from hamtarget.learn.networks.backbones import chosen_backbone
 from hamtarget.learn.networks.frozen import FeatureLayers
 from hamtarget.learn.networks.standardize import Standardize
 from research.benchmarks.photos_map import N_BITS, RANKS, cosine_map, situations, split

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HashModel, TrainingOptions
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 from research.datasets.vector_sets import open_vector_set
 from research.paper.vector_codes import SIMILAR

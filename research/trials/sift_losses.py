@@ -28,9 +28,8 @@ from hamtarget.codes import substring_bounds
 from hamtarget.datasets import open_vectors
 from hamtarget.evaluation.provenance import provenance, write_json
 from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, ProbingLoss, TrainingOptions, train
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.losses.base import LossTerms, PairLoss
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.networks.standardize import Standardize
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 from research.datasets.vector_sets import open_vector_set

@@ -23,6 +23,8 @@ MAX_BITS = 4096
 
 # Cells of the distance matrix computed at a time: the working memory stays near 64 MB.
 _CELLS_AT_A_TIME = 8_000_000
+# Shorter rows are divided by this length, as in torch: a row of zeros stays one.
+_SHORTEST = np.float32(1e-12)
 
 
 def check_n_bits(n_bits: int) -> int:
@@ -158,6 +160,12 @@ def from_logits(logits: ArrayLike) -> Codes:
         array([[5]], dtype=uint8)
     """
     return pack(check_vectors(logits, name="logits") > 0)
+
+
+def unit_rows(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return embeddings of logits, or other rows, scaled to unit length. A row of zeros stays one."""
+    scaled: NDArray[np.float32] = logits / np.maximum(np.linalg.norm(logits, axis=1, keepdims=True), _SHORTEST)
+    return scaled
 
 
 def distances(queries: ArrayLike, codes: ArrayLike, n_bits: int) -> NDArray[np.uint16]:

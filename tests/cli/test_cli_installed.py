@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from hamtarget.cli.inputs import installed
+from hamtarget.cli import info
 from hamtarget.cli.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +17,8 @@ OTHERS = {"all", "demo", "dev", "docs", "research"}
 
 def test_every_extra_is_told():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(installed._EXTRAS) == set(extras) - OTHERS
-    for extra, package in installed._EXTRAS.items():
+    assert set(info._EXTRAS) == set(extras) - OTHERS
+    for extra, package in info._EXTRAS.items():
         assert any(each.lower().startswith(package.lower()) for each in extras[extra]), package
 
 
@@ -33,8 +33,8 @@ def test_what_is_there_and_what_is_not(monkeypatch):
             return "1"
         raise metadata.PackageNotFoundError(package)
 
-    monkeypatch.setattr(installed.metadata, "version", version)
+    monkeypatch.setattr(info.metadata, "version", version)
     monkeypatch.setattr("hamtarget.datasets.pictures.picture_formats._has", lambda feature: False)
-    told = installed.installed()
+    told = info.installed()
     assert told["pillow-heif"] == "not installed: pip install 'hamtarget[heic]'"
     assert told["AVIF"] == "cannot be read: pip install 'Pillow>=11.3'"

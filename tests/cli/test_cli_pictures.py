@@ -15,7 +15,7 @@ from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.encoders.opening import open_encoder
 from hamtarget.learn import ClassCodes, HashEncoder
 from hamtarget.learn.fitting import features as features_module
-from hamtarget.learn.networks import choosing
+from hamtarget.learn.networks import backbones
 from hamtarget.learn.networks.backbones import backbone
 from hamtarget.learn.networks.resnet50 import ResNet50
 
@@ -52,7 +52,7 @@ def said(result):
 def tiny_network(tmp_path, monkeypatch):
     """Put a small network in the place of the shipped one, and give every test a cache of its own."""
     monkeypatch.setenv("HAMTARGET_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(choosing, "backbone", lambda *_, **__: TinyNetwork())
+    monkeypatch.setattr(backbones, "backbone", lambda *_, **__: TinyNetwork())
 
 
 @pytest.fixture
@@ -214,11 +214,11 @@ def test_an_interrupt_says_that_the_command_goes_on(photos, tmp_path, monkeypatc
 
 
 def test_networks_by_name_and_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(choosing, "backbone", backbone)
-    network = choosing.chosen_backbone(None)
+    monkeypatch.setattr(backbones, "backbone", backbone)
+    network = backbones.chosen_backbone(None)
     assert isinstance(network, ResNet50)
     assert not any(parameter.requires_grad for parameter in network.parameters())
-    network = choosing.chosen_backbone("resnet50_conv4", size=96, trained=True)
+    network = backbones.chosen_backbone("resnet50_conv4", size=96, trained=True)
     assert network.input_shape == (3, 96, 96)
     assert all(parameter.requires_grad for parameter in network.parameters())
     (tmp_path / "weights.safetensors").write_bytes(b"no weights")

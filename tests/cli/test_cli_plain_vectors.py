@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hamtarget.cli.inputs.learned_codes import with_learned_codes
+from hamtarget.cli.add import with_learned_codes
 from hamtarget.cli.inputs.new_stores import WantedStore
 from hamtarget.cli.inputs.records import Records
 from hamtarget.cli.main import app
-from hamtarget.encoders.vectors import vector_codes
+from hamtarget.encoders import itq
 from hamtarget.search import neighbor_index
 from hamtarget.store import Store
 from hamtarget.store.vectors import nearest_vectors
@@ -56,7 +56,7 @@ def test_the_nearest_are_found_without_a_model(rows, tmp_path, monkeypatch, metr
     monkeypatch.setattr(nearest_vectors, "FEWEST_ITEMS", 1000)
     monkeypatch.setattr(neighbor_index, "FEWEST_ROWS_OF_CELLS", 1000)
     monkeypatch.setattr(neighbor_index, "_why_slower", lambda *_: None)
-    monkeypatch.setattr(vector_codes, "MOST_LEARNED_FROM", 1000)
+    monkeypatch.setattr(itq, "MOST_LEARNED_FROM", 1000)
     rows, queries = rows[:N_ROWS, :columns], rows[N_ROWS:, :columns]
     np.save(tmp_path / "vectors.npy", rows)
     np.save(tmp_path / "queries.npy", queries)
@@ -85,6 +85,7 @@ for blocked in ("torch", "onnxruntime", "onnx"):
     sys.modules[blocked] = None
 from typer.testing import CliRunner
 from hamtarget.cli.main import app
+from hamtarget.encoders import itq
 for arguments in (["add", "store", "vectors.npy", "--metric", "cosine"], ["search", "store", "vectors.npy", "--json"],
                   ["info", "store"], ["verify", "store"]):
     result = CliRunner().invoke(app, arguments)
@@ -101,7 +102,7 @@ with serving(store, ServiceSettings(port=0)) as address, Client(address) as clie
 
 
 def test_lines_are_learned_from_as_they_come(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_codes, "MOST_LEARNED_FROM", 50)
+    monkeypatch.setattr(itq, "MOST_LEARNED_FROM", 50)
     lines = "".join(
         json.dumps({"id": f"row {number}", "vector": row.tolist(), "payload": {"even": number % 2 == 0}}) + "\n"
         for number, row in enumerate(rows[:120])

@@ -14,7 +14,7 @@ from hamtarget.learn import (
     TrainingOptions,
     train,
 )
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")

@@ -7,8 +7,7 @@ import torch
 from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
 from hamtarget.learn.losses.proxies import ProxyLoss
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
-from hamtarget.learn.networks.dense import DenseNet
-from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.networks.builder import DenseNet, SmallResNet
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, FineTuner, HashNetLoss, OrthoHashLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")

@@ -12,8 +12,8 @@ from hamtarget.learn.fitting.held_out import HeldOutLoss
 from hamtarget.learn.losses.class_codes import class_means, codes_by_likeness, hadamard, hadamard_centers, max_min_codes
 from hamtarget.learn.losses.guided import GuidedLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.networks.class_pull import ClassPull
-from hamtarget.learn.networks.dense import DenseNet
 from research.comparators import CSQLoss, DBRLoss, DHNLoss, HashNetLoss, OrthoHashLoss
 
 B, N, CLASSES = 7, 16, 5

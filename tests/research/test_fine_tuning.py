@@ -5,7 +5,7 @@ import torch
 from hamtarget.codes import from_logits
 from hamtarget.errors import DtypeError, ShapeError
 from hamtarget.learn import TrainingOptions
-from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.networks.builder import SmallResNet
 from hamtarget.learn.networks.standardize import Standardize
 from research.comparators import CSQLoss, FineTuner
 

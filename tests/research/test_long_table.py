@@ -12,8 +12,8 @@ import torch
 
 from hamtarget.datasets import fashion_sample
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.cosine import cosine_cross_entropy
-from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.losses.proxies import cosine_cross_entropy
+from hamtarget.learn.networks.builder import SmallResNet
 from research.comparators import FineTuner
 from research.paper import long_table
 from research.paper.image_bench import ImageBench

@@ -4,8 +4,8 @@ import pytest
 
 from hamtarget.errors import InputError
 from hamtarget.evaluation import exact_neighbors
-from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
+from hamtarget.learn.networks.backbones import shipped_folder
 from research.datasets.descriptors import generated_descriptors
 from research.datasets.vector_sets import VectorSet
 from research.paper.probing import nearest_read

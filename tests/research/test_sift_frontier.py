@@ -9,7 +9,7 @@ import torch
 
 from hamtarget.errors import InputError
 from hamtarget.learn import HammingTargetLoss, HashModel, Neighbors, TrainingOptions, train
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 from research.trials import frontier_report, sift_frontier
 from research.trials.frontier_ensemble import N_BITS, RADIUS, Setting, StackedLoss, StackedModels, train_together

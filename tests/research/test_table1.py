@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hamtarget.datasets import ImageSet, fashion_sample
 from hamtarget.errors import CorruptFileError, InputError
 from hamtarget.evaluation.metrics import by_label, mean_average_precision
-from hamtarget.learn.networks.residual import SmallResNet
+from hamtarget.learn.networks.builder import SmallResNet
 from research.__main__ import app
 from research.comparators import FineTuner
 from research.datasets import ImageData

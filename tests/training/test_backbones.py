@@ -17,11 +17,10 @@ from torch import nn
 
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError, ShapeError
 from hamtarget.learn import HammingTargetLoss, HashEncoder, HashModel, TrainingOptions, backbone
-from hamtarget.learn.files import shipped_files
-from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.models import shipped_encoder
 from hamtarget.learn.networks import backbones, fetching
 from hamtarget.learn.networks.augmentation import CropFlipColor, Resize
+from hamtarget.learn.networks.backbones import shipped_folder
 from hamtarget.learn.networks.resnet50 import STAGES, ResNet50, load_classifier, read_weights
 from research.datasets import open_image_data
 
@@ -311,7 +310,7 @@ def test_another_file_in_its_place_is_refused(monkeypatch, tmp_path):
 
 
 def test_without_the_package_of_networks_the_error_names_it(monkeypatch):
-    monkeypatch.setattr(shipped_files, "_PACKAGE", "hamtarget_models_that_are_not_there")
+    monkeypatch.setattr(backbones, "_PACKAGE", "hamtarget_models_that_are_not_there")
     with pytest.raises(MissingExtraError, match="pip install hamtarget-models"):
         backbone()
     with pytest.raises(MissingExtraError, match="pip install hamtarget-models"):

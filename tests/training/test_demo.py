@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hamtarget import Store
+from hamtarget import demo as walk
 from hamtarget.datasets.sample import FASHION_CLASSES, fashion_sample
-from hamtarget.demo import walk
-from hamtarget.demo.copies import altered
+from hamtarget.demo import altered
 from hamtarget.errors import FileError
 from hamtarget.learn import HashEncoder
 from page_examples import reader_folder

@@ -15,7 +15,7 @@ from hamtarget.encoders.onnx_encoder import OnnxEncoder
 from hamtarget.encoders.opening import open_encoder
 from hamtarget.errors import FileError, InputError, UnsupportedFileError
 from hamtarget.learn import HashEncoder, ProbingLoss, TrainingOptions
-from hamtarget.learn.files.compact_onnx import int8_rows
+from hamtarget.learn.files.export import int8_rows
 from hamtarget.learn.fitting import features as features_module
 from hamtarget.learn.fitting import pictures as pictures_module
 from hamtarget.learn.fitting.pictures import SkippedImageWarning

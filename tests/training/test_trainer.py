@@ -11,7 +11,7 @@ from hamtarget.errors import CorruptFileError, InputError, TrainingError, Unsupp
 from hamtarget.learn import HammingTargetLoss, HashModel, Labels, TrainingOptions, train
 from hamtarget.learn.files.weights import write_tensors
 from hamtarget.learn.fitting.held_out import HeldOutLoss, split
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet
 
 N, COLUMNS, N_BITS = 200, 6, 16
 OPTIONS = TrainingOptions(

@@ -3,7 +3,6 @@
 import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import hamtarget
 
 ROOT = Path(hamtarget.__file__).parent
 REPOSITORY = ROOT.parents[1]
-# In one folder, with its `__init__.py`.
-MOST_MODULES = 18
 GROUND = {
     "_core",
     "_checks",
@@ -170,12 +167,6 @@ def wrongs(found):
             yield f"{module} imports {name}"
         elif any(lies_in(module, one) and lies_in(inner, other) for one, other in STRANGERS):
             yield f"{module} imports {name}, which it must not know"
-
-
-def test_no_folder_is_crowded():
-    """Folders with more modules are divided into rooms. Those of the command are one file for each verb."""
-    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
-    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {"cli": counts["cli"]}
 
 
 def test_rooms_import_only_what_lies_below_them():

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from itertools import chain, groupby, islice
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hamtarget.cli.inputs.learned_codes import with_learned_codes
 from hamtarget.cli.inputs.new_stores import WantedStore, check_same, chosen_encoder, create_store, open_existing
 from hamtarget.cli.inputs.records import Record, Records, open_records, open_text_records
 from hamtarget.cli.terminal.arguments import AsJson, IdColumn, Key, Source, StorePlace, TextColumn, Workers
 from hamtarget.cli.terminal.bars import Telling, progress_on_stderr
 from hamtarget.cli.terminal.failures import FOUND
 from hamtarget.cli.terminal.output import note, printable, write_json
-from hamtarget.errors import CorruptFileError, InputError, ShapeError
+from hamtarget.errors import CorruptFileError, DtypeError, InputError, ShapeError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hamtarget.encoders.protocol import Encoder
     from hamtarget.store import Store
 
@@ -30,6 +31,9 @@ _IMAGES_AT_ONCE = 1024
 _ROWS_AT_ONCE = 16_384
 # Unreadable images that are named one by one.
 _NAMED = 10
+
+Group = tuple[str | int, list[Record]]
+"""The id of an item, and its records."""
 
 
 def add(
@@ -237,7 +241,6 @@ def _put_all(
 def _put_several(
     store: Store, records: Records, counts: _Counts, *, replaces: bool, prefix: str, batch: int, workers: int
 ) -> None:
-    from hamtarget.cli.inputs.several import groups_of, put_group_batches
 
     groups = groups_of(records.records)
     done = 0
@@ -329,3 +332,148 @@ def _peeked(records: Records) -> tuple[Record | None, Records]:
     source: Iterator[Record] = iter(records.records)
     first = next(source, None)
     return first, replace(records, records=source if first is None else chain([first], source))
+
+
+def with_learned_codes(place: str, wanted: WantedStore, records: Records) -> tuple[WantedStore, Records]:
+    """Return a new store's options with an encoder, which is learned from the vectors of a source, and its records.
+
+    Of lines, the first are learned from; of a file of vectors, a sample of all.
+
+    Args:
+        place: folder or address of the store.
+        wanted: what the options say; they name no encoder.
+        records: the source, of which nothing was read that it does not still give.
+
+    Raises:
+        InputError: the vectors are not at least 2 rows of finite numbers, as many in each row, or one has no cosine.
+    """
+    from hamtarget.encoders.itq import MOST_LEARNED_FROM, learn_vector_codes
+    from hamtarget.store.postgres.address import is_address
+
+    vectors = records.vectors
+    if vectors is None:
+        first = [_compact(record) for record in islice(records.records, MOST_LEARNED_FROM)]
+        vectors = _stacked([record for record in first if record.vector is not None])
+        records = replace(records, records=chain(first, records.records))
+    encoder = learn_vector_codes(vectors, wanted.metric or "l2", n_bits=wanted.bits)
+    n_learned = min(len(vectors), MOST_LEARNED_FROM)
+    of_all = "" if records.total in (None, n_learned) else f" of {records.total:,}"
+    if wanted.embeddings not in (None, "none"):
+        use = "searches go by them"
+    elif is_address(place):
+        use = "in PostgreSQL they choose which vectors are compared: see hamtarget train for better ones"
+    else:
+        use = f"the nearest by {encoder.neighbor_metric} are found by the vectors themselves"
+    note(f"hamtarget: no --model: codes by {type(encoder).__name__}, learned from {n_learned:,}{of_all} vectors; {use}")
+    return replace(wanted, encoder=encoder), records
+
+
+def _compact(record: Record) -> Record:
+    """Return a record whose vector is an array: a list of numbers takes eight times its memory."""
+    import numpy as np
+
+    if record.vector is None:
+        return record
+    try:
+        vector = np.asarray(record.vector)
+    except ValueError as error:
+        raise ShapeError(f"vector of {record.id!r} is ragged: {error}") from error
+    if vector.dtype.kind not in "fiu":
+        raise DtypeError(f"vector of {record.id!r} has elements of type {vector.dtype}; expected numbers")
+    # What is too large becomes infinity, and is refused as such.
+    with np.errstate(over="ignore"):
+        return replace(record, vector=vector.astype(np.float32))
+
+
+def _stacked(records: list[Record]) -> NDArray[Any]:
+    import numpy as np
+
+    shape = records[0].vector.shape
+    for record in records:
+        if record.vector.shape != shape:
+            raise ShapeError(f"vector of {record.id!r} has shape {record.vector.shape}; the first has {shape}")
+    return np.stack([record.vector for record in records])
+
+
+def groups_of(records: Iterable[Record]) -> Iterator[Group]:
+    """Yield records that follow each other and belong to one item.
+
+    A picture in a folder belongs to the item of that folder, whose path within the source is the item's id; a picture
+    that lies in none, and everything else, to that of its own id.
+    """
+    for id, group in groupby(records, key=_item_id):
+        yield id, list(group)
+
+
+def put_group_batches(
+    store: Store,
+    groups: Iterable[Group],
+    *,
+    replaces: bool,
+    prefix: str,
+    batch: int,
+    workers: int,
+    leave_out: Callable[[str], None],
+) -> Iterator[tuple[int, int, int]]:
+    """Put items with several codes, a batch of about so many records at a time.
+
+    Args:
+        store: that they are put into.
+        groups: as `groups_of` gives them.
+        replaces: True to replace items that are there; False to skip them.
+        prefix: of all ids.
+        batch: records at a time.
+        workers: processes that read images.
+        leave_out: called with why a record or an item is left out.
+
+    Yields:
+        Records done, items stored and items skipped, of each batch.
+    """
+    block: list[Group] = []
+    n_records = 0
+    for id, records in groups:
+        block.append((f"{prefix}{id}" if prefix else id, records))
+        n_records += len(records)
+        if n_records >= batch:
+            yield n_records, *_put_groups(store, block, replaces=replaces, workers=workers, leave_out=leave_out)
+            block, n_records = [], 0
+    if block:
+        yield n_records, *_put_groups(store, block, replaces=replaces, workers=workers, leave_out=leave_out)
+
+
+def _put_groups(
+    store: Store, groups: list[Group], *, replaces: bool, workers: int, leave_out: Callable[[str], None]
+) -> tuple[int, int]:
+    from hamtarget.cli.inputs.record_codes import embeddings_of, encode_records
+    from hamtarget.items import MAX_CODES, Item
+
+    present = [False] * len(groups) if replaces else [item is not None for item in store.get([id for id, _ in groups])]
+    wanted = []
+    for (id, records), known in zip(groups, present, strict=True):
+        if len(records) > MAX_CODES:
+            leave_out(f"{id}: there are {len(records):,} of it; an item has at most {MAX_CODES} codes")
+        elif not known:
+            wanted.append((id, records))
+    records = [record for _, own in wanted for record in own]
+    encoder = store.encoder if store.has_encoder else None
+    encoded = encode_records(records, encoder, n_bits=store.n_bits, workers=workers)
+    for reason in encoded.broken.values():
+        leave_out(reason)
+    kind = store.embeddings
+    embeddings = None if kind is None else embeddings_of(encoded, kind, keeps_vectors=store.vectors is not None)
+    places = {record: place for place, record in enumerate(encoded.records)}
+    items = []
+    for id, own in wanted:
+        rows = [places[record] for record in own if record in places]
+        if rows:
+            vectors = None if embeddings is None else embeddings[rows]
+            payload = encoded.records[rows[0]].payload
+            items.append(Item(id, codes=encoded.codes[rows], embeddings=vectors, payload=payload))
+    return store.put(items), sum(present)
+
+
+def _item_id(record: Record) -> str | int:
+    if record.image is None or not isinstance(record.id, str):
+        return record.id
+    folder = PurePosixPath(record.id).parent.as_posix()
+    return record.id if folder == "." else folder

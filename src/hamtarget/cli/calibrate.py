@@ -142,7 +142,7 @@ def _read(
     if label is not None and kind != "lines":
         raise InputError(f"--label is given, and {place} has no payloads; pass a store, or lines with payloads")
     if kind == "index":
-        from hamtarget.cli.inputs.index_files import open_index
+        from hamtarget.cli.inputs.kinds import open_index
 
         index = open_index(Path(place))
         found = index.get(index.ids())

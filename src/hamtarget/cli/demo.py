@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hamtarget.cli.terminal.bars import Telling
-    from hamtarget.demo.copies import DuplicateCount
-    from hamtarget.demo.walk import Score
+    from hamtarget.demo import DuplicateCount, Score
     from hamtarget.learn.training.checkpoint import TrainingProgress
 
 
@@ -34,13 +33,10 @@ def demo(
 
     It takes a minute or two, and leaves a picture, a table, a model and two stores to try the other verbs on.
     """
-    from hamtarget.demo import check_installed
+    from hamtarget import demo as walk
 
-    check_installed()
+    walk.check_installed()
     from hamtarget.datasets import fashion_sample
-    from hamtarget.demo import walk
-    from hamtarget.demo.copies import find_duplicates
-    from hamtarget.demo.picture import draw_demo
     from hamtarget.evaluation.provenance import provenance, write_json
     from hamtarget.store import Store
 
@@ -77,7 +73,7 @@ def demo(
 
     _heading(4, "Learn what a copy is, and find 100 altered copies among the images")
     with progress_on_stderr("Learning copies") as tell:
-        duplicates = find_duplicates(out / "copies", sample, steps=steps, seed=seed, progress=_shown(tell))
+        duplicates = walk.find_duplicates(out / "copies", sample, steps=steps, seed=seed, progress=_shown(tell))
     _show_duplicates(duplicates)
 
     _heading(5, "Verify the stores: every checksum, every row against the index")
@@ -91,7 +87,7 @@ def demo(
 
     queries = walk.shown_queries(sample)
     nearest = walk.nearest_images(out / "store", sample, queries)
-    draw_demo(out / "demo.png", sample, queries, nearest, scores, radius=radius, duplicates=duplicates)
+    walk.draw_demo(out / "demo.png", sample, queries, nearest, scores, radius=radius, duplicates=duplicates)
     write_json(
         out / "demo.json",
         {

@@ -19,7 +19,7 @@ from hamtarget.cli.terminal.output import note, printable, write_json
 from hamtarget.errors import FileError
 
 if TYPE_CHECKING:
-    from hamtarget.folders.reports import SyncReport
+    from hamtarget.folders.syncing import SyncReport
     from hamtarget.store import Store
 
 # Skipped files that are named one by one.

@@ -227,11 +227,11 @@ def train(
     )
     from hamtarget.datasets import ImageSet
     from hamtarget.learn import HashEncoder, NetworkOptions, TrainingOptions
+    from hamtarget.learn.fitting.arrays import vector_training
     from hamtarget.learn.fitting.objectives import loss_by_word
     from hamtarget.learn.fitting.pictures import labels_of, loss_word_for, training_for
-    from hamtarget.learn.fitting.vector_defaults import vector_training
     from hamtarget.learn.networks.augmentation import CropFlipColor
-    from hamtarget.learn.networks.choosing import chosen_backbone
+    from hamtarget.learn.networks.backbones import chosen_backbone
     from hamtarget.learn.networks.frozen import picture_shape
     from hamtarget.learn.similarity.labels import Labels
     from hamtarget.learn.training.checkpoint import TrainingProgress

@@ -83,7 +83,7 @@ def _model(place: str) -> _Checked:
 
 
 def _index(place: str) -> _Checked:
-    from hamtarget.cli.inputs.index_files import open_index
+    from hamtarget.cli.inputs.kinds import open_index
 
     # A copy instead of a map, so that every byte is read and checked now.
     return _Checked(len(open_index(Path(place), mmap=False)))

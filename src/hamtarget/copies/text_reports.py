@@ -10,8 +10,7 @@ from html import escape
 from pathlib import Path
 
 from hamtarget._files import write_atomically
-from hamtarget.copies.report_files import check_report_name
-from hamtarget.copies.report_page import STYLE
+from hamtarget.copies.report_files import STYLE, check_report_name
 from hamtarget.copies.results import counted
 from hamtarget.copies.text_results import FoundTextCopies
 

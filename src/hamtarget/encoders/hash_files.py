@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hamtarget._reading import parse_json, reason_of
-from hamtarget.encoders.pictures.dhash import DHash
-from hamtarget.encoders.pictures.pdq import PDQ
-from hamtarget.encoders.pictures.phash import PHash
-from hamtarget.encoders.pictures.picture_hash import HASH_FORMAT, PictureHash
+from hamtarget.encoders.picture_hashes import HASH_FORMAT, PDQ, DHash, PHash, PictureHash
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.encoders.texts.simhash import TEXT_HASH_FILE_NAME, TEXT_HASH_FORMAT, SimHash64
 from hamtarget.errors import CorruptFileError, FileError, UnsupportedFileError

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from hamtarget._files import write_atomically
 from hamtarget._metric import MetricName
 from hamtarget._picture_form import PictureForm
-from hamtarget.codes import Codes, check_finite, from_logits
-from hamtarget.encoders.embedding import unit_rows
+from hamtarget.codes import Codes, check_finite, from_logits, unit_rows
 from hamtarget.encoders.onnx_file import DESCRIPTION_KEY, ONNX_NAME, parse_description, read_sealed
 from hamtarget.encoders.shipped import recorded_figures
 from hamtarget.errors import CorruptFileError, DtypeError, MissingExtraError, ShapeError, UnsupportedFileError

@@ -10,8 +10,8 @@ except ImportError as error:
 
 from hamtarget.learn.encoder import HashEncoder
 from hamtarget.learn.fitting.objectives import ClassCodes
+from hamtarget.learn.losses.base import PairLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
-from hamtarget.learn.losses.pair_loss import PairLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.networks.augmentation import CropFlipColor
 from hamtarget.learn.networks.backbones import backbone

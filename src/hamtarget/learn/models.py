@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hamtarget.errors import InputError
 from hamtarget.learn.encoder import HashEncoder
-from hamtarget.learn.files.shipped_files import shipped_folder
+from hamtarget.learn.networks.backbones import shipped_folder
 
 
 def shipped_encoder(name: str, *, device: str = "auto") -> HashEncoder:

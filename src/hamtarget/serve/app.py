@@ -1,20 +1,20 @@
-"""The service as an ASGI application."""
+"""The service as an ASGI application: the guard, a short way to the searches, and FastAPI's routes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 import hamtarget
@@ -24,20 +24,13 @@ from hamtarget.serve.access.guard import Guard
 from hamtarget.serve.access.request_facts import facts_of
 from hamtarget.serve.access.roles import check_roles
 from hamtarget.serve.access.token_ring import TokenRing, reloading_at_hangup
-from hamtarget.serve.framework import Framework
 from hamtarget.serve.instruments.gauges import Instruments
 from hamtarget.serve.instruments.readiness import Readiness
 from hamtarget.serve.passing import PassOn
 from hamtarget.serve.problems import Problem, problem_of
-from hamtarget.serve.routes.group_routes import group_routes
-from hamtarget.serve.routes.item_routes import item_routes
-from hamtarget.serve.routes.map_routes import map_routes
-from hamtarget.serve.routes.pages import page_routes
-from hamtarget.serve.routes.searches import search_routes
-from hamtarget.serve.routes.status import status_routes
+from hamtarget.serve.routes import group_routes, item_routes, map_routes, page_routes, search_routes, status_routes
 from hamtarget.serve.service import Service
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.shortcut import Handler, Shortcut, plain_routes
 from hamtarget.store import Store
 
 _DESCRIPTION = (
@@ -46,6 +39,11 @@ _DESCRIPTION = (
 # Of the time to drain: what is left when the requests are answered or given up.
 _LAST_SHARE = 0.1
 _KINDS = {404: "not_found", 405: "method"}
+# Key of an exception in the state of a request.
+_FAILURE = "hamtarget_failure"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, Any], Awaitable[Response]]
 
 
 @dataclass(slots=True, eq=False)
@@ -176,3 +174,81 @@ def create_app(store: Store, settings: ServiceSettings | None = None, *, writer:
 
 def _api_routes(*routers: APIRouter) -> list[APIRoute]:
     return [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+
+
+class Framework:
+    """An application of FastAPI whose exceptions are raised and not answered.
+
+    FastAPI answers an exception, and raises it again. The guard, which answers, counts and logs, would come too late.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        # Middleware that is added lies between what answers exceptions and the routes.
+        app.add_middleware(_Catch)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+        error: Exception | None = scope.get("state", {}).pop(_FAILURE, None)
+        if error is not None:
+            raise error
+
+
+class _Catch:
+    """Middleware that keeps an exception for whoever called the application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            scope["state"][_FAILURE] = error
+
+
+def plain_routes(router: APIRouter) -> list[APIRoute]:
+    """Return the routes of a router whose endpoints take nothing but the request."""
+    return [each for each in router.routes if isinstance(each, APIRoute) and not each.dependant.path_params]
+
+
+class Shortcut:
+    """Middleware that calls some endpoints itself, which take a request and return a response.
+
+    FastAPI still has their routes, for the OpenAPI document and for requests with another method. A call through its
+    router costs several times what these endpoints do for a request with one code.
+
+    Args:
+        app: the application, for all other requests.
+        routes: routes whose endpoints take nothing but the request.
+        handlers: functions that turn exceptions of a class, or of one that inherits from it, into a response.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Iterable[APIRoute], handlers: dict[type[Exception], Handler]) -> None:
+        self._app = app
+        self._routes = {(method, route.path): route for route in routes for method in route.methods or ()}
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        request = Request(scope, receive, send)
+        try:
+            response = await route.endpoint(request)
+        except Exception as error:
+            handle = next((self._handlers[each] for each in type(error).__mro__ if each in self._handlers), None)
+            if handle is None:
+                raise
+            response = await handle(request, error)
+        await response(scope, receive, send)

@@ -1,11 +1,16 @@
-"""Running a service in this process."""
+"""Run a service in this process: its sockets, its event loop, and what it asks of the system.
+
+That is memory which the C library gives back, and descriptors for as many connections as are wanted.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
+import platform
 import socket
 import sys
 import threading
@@ -18,16 +23,26 @@ import uvicorn
 
 from hamtarget.serve.app import Application, create_app
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.transport.allocator import give_memory_back
 from hamtarget.serve.transport.crowd import Crowd
-from hamtarget.serve.transport.descriptors import fit_connections
 from hamtarget.serve.transport.server import Server
 from hamtarget.serve.transport.shares import Shares
 from hamtarget.serve.transport.sockets import address_of, listening
 from hamtarget.store import Store
 
+if sys.platform != "win32":
+    import resource
+
 _IDLE_SECONDS = 30
 _SWITCH_SECONDS = 0.0001
+# Names and numbers of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_LARGE_BYTES = 1 << 20
+_ARENAS = 2
+# Descriptors that are kept free for the store: its files, a reader of SQLite or PostgreSQL in each thread, pictures,
+# uploads, logs.
+_RESERVED = 128
+# A service that cannot have so many is of no use; below, it takes from the reserve.
+_FEWEST = 8
 
 _log = logging.getLogger("hamtarget.serve")
 
@@ -162,3 +177,62 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def give_memory_back() -> None:
+    """Let glibc return large blocks to the system as soon as they are freed; do nothing with another C library.
+
+    By default it raises its idea of a large block to whatever was freed, up to 32 MB, and keeps a pool for each of many
+    threads. The tables of a merged index then stay behind in the pool of the thread that merged.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    for option, value in (
+        (_M_MMAP_THRESHOLD, _LARGE_BYTES),
+        (_M_TRIM_THRESHOLD, _LARGE_BYTES),
+        (_M_ARENA_MAX, _ARENAS),
+    ):
+        if not mallopt(option, value):
+            _log.warning("the allocator refuses option %d = %d", option, value)
+
+
+def fit_connections(asked: int, *, raise_limit: bool) -> int:
+    """Return how many connections this process can hold, `asked` at most; warn if they are fewer.
+
+    Args:
+        asked: connections wanted.
+        raise_limit: True to raise the soft limit of file descriptors as far as it takes, up to the hard one.
+    """
+    if sys.platform == "win32":
+        return asked
+    used = _open_descriptors() + _RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return asked
+    wanted = used + asked
+    if raise_limit and soft < wanted:
+        highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+            soft = highest
+        except (OSError, ValueError):
+            _log.warning("the limit of open files cannot be raised from %d to %d", soft, highest)
+    fitting = max(_FEWEST, min(asked, soft - used))
+    if fitting < asked:
+        _log.warning(
+            "%d connections are asked for, and the limit of %d open files allows %d; raise it (ulimit -n)",
+            asked,
+            soft,
+            fitting,
+        )
+    return fitting
+
+
+def _open_descriptors() -> int:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        try:
+            return len(os.listdir(folder))
+        except OSError:
+            continue
+    return _RESERVED

@@ -432,15 +432,15 @@ def test_the_page_is_whole_and_harmless(odd_copies, tmp_path):
 
 
 def test_the_page_is_bounded(odd_copies, tmp_path, monkeypatch):
-    from hamtarget.copies import report_page
+    from hamtarget.copies import report_files
 
-    page = report_page.page_of(odd_copies, max_drawn=6000)
+    page = report_files.page_of(odd_copies, max_drawn=6000)
     assert 0 < page.count("<img") < 12
     assert page.count("<li>") == 12
     assert "listed without a small picture" in page
-    assert "listed without a small picture" not in report_page.page_of(odd_copies)
-    monkeypatch.setattr(report_page, "_MAX_LISTED", 5)
-    page = report_page.page_of(odd_copies)
+    assert "listed without a small picture" not in report_files.page_of(odd_copies)
+    monkeypatch.setattr(report_files, "_MAX_LISTED", 5)
+    page = report_files.page_of(odd_copies)
     assert page.count("<li>") <= 5
     assert "lists the first 5 pictures" in page
 

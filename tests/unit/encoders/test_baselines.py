@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import distances, from_logits, unpack
-from hamtarget.encoders import ITQ, LSH
+from hamtarget.encoders import ITQ, LSH, linear
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.encoders.vectors import linear
 from hamtarget.errors import DtypeError, InputError, NotFiniteError, NotFittedError, ShapeError
 
 METHODS = [LSH, ITQ]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from hamtarget.codes import unpack
-from hamtarget.encoders import ITQ, LSH, open_encoder
-from hamtarget.encoders.vectors import vector_codes
-from hamtarget.encoders.vectors.vector_codes import learn_vector_codes
+from hamtarget.encoders import ITQ, LSH, itq, open_encoder
+from hamtarget.encoders.itq import learn_vector_codes
 from hamtarget.errors import CorruptFileError, FileError, InputError, NotFittedError, ShapeError, UnsupportedFileError
 
 NAME = "linear_encoder.bin"
@@ -124,7 +123,7 @@ def test_other_content_is_refused(tmp_path):
 
 def test_codes_are_learned_from_a_sample(monkeypatch):
     rows = vectors(500, 70)
-    monkeypatch.setattr(vector_codes, "MOST_LEARNED_FROM", 100)
+    monkeypatch.setattr(itq, "MOST_LEARNED_FROM", 100)
     encoder = learn_vector_codes(rows, "l2")
     assert (type(encoder), encoder.n_bits, encoder.neighbor_metric) == (ITQ, 64, "l2")
     chosen = np.sort(np.random.default_rng(0).choice(500, 100, replace=False, shuffle=False))

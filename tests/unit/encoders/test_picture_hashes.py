@@ -13,7 +13,7 @@ from PIL import Image, ImageCms, ImageOps
 from hamtarget import MultiIndex, Store, open_encoder
 from hamtarget.codes import unpack
 from hamtarget.datasets import read_images
-from hamtarget.encoders.pictures.phash import _cosine_transform
+from hamtarget.encoders.picture_hashes import _cosine_transform
 from hamtarget.errors import CorruptFileError, ImageError, ShapeError, UnsupportedFileError
 from hamtarget.query import Asked
 

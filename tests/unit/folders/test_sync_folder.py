@@ -17,7 +17,7 @@ from hamtarget.datasets.content_cache import content_digest
 from hamtarget.datasets.pictures.images import read_image
 from hamtarget.datasets.pictures.picture_payloads import FileState, parse_state, picture_payload, state_of
 from hamtarget.errors import FileError, InputError, ReadOnlyError
-from hamtarget.folders import picture_reading, sync_folder, syncing
+from hamtarget.folders import sync_folder, syncing
 from hamtarget.items import Item
 from hamtarget.search import Embeddings
 
@@ -63,13 +63,13 @@ def opened(monkeypatch):
         return content_digest(path)
 
     monkeypatch.setattr(syncing, "content_digest", digest)
-    read = picture_reading.PictureReader.read
+    read = syncing.PictureReader.read
 
     def read_noting(self, files, tell):
         paths.extend(files)
         return read(self, files, tell)
 
-    monkeypatch.setattr(picture_reading.PictureReader, "read", read_noting)
+    monkeypatch.setattr(syncing.PictureReader, "read", read_noting)
     return paths
 
 
@@ -148,13 +148,13 @@ def test_random_changes_and_interruptions(tmp_path, seed, monkeypatch):
     chance = random.Random(seed)
     album, encoder = tmp_path / "album", open_encoder("dhash")
     save(album / "always.png", 0)
-    monkeypatch.setattr(picture_reading, "_FILES_OF_COPIES", 3)
+    monkeypatch.setattr(syncing, "_FILES_OF_COPIES", 3)
     monkeypatch.setattr(syncing, "_DELETED_AT_ONCE", 2)
     settings = {"encoder": encoder, "durability": "os"}
     if seed % 2:
         # Pixels go through the encoder, and embeddings are kept.
         settings["embeddings"] = Embeddings(64, "float32", "cosine")
-        monkeypatch.setattr(picture_reading, "_FILES_OF_MODELS", 3)
+        monkeypatch.setattr(syncing, "_FILES_OF_MODELS", 3)
     with Store.create(tmp_path / "store", **settings) as store:
         for _ in range(8):
             for _ in range(chance.randrange(8)):
@@ -324,8 +324,8 @@ def test_a_killed_sync_goes_on(album, tmp_path, calls):
     script = (
         "import os, signal\n"
         "from hamtarget import Store\n"
-        "from hamtarget.folders import picture_reading, sync_folder, syncing\n"
-        "picture_reading._FILES_OF_COPIES, syncing._DELETED_AT_ONCE = 2, 1\n"
+        "from hamtarget.folders import sync_folder, syncing\n"
+        "syncing._FILES_OF_COPIES, syncing._DELETED_AT_ONCE = 2, 1\n"
         "told = iter(range({calls}))\n"
         "def kill(what, done, total):\n"
         "    if what != 'Listing' and next(told, None) is None: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -6,10 +6,8 @@ from torch import nn
 from hamtarget import codes
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn import HashModel, NetworkOptions
-from hamtarget.learn.networks.builder import build_model
-from hamtarget.learn.networks.dense import DenseNet
+from hamtarget.learn.networks.builder import DenseNet, SmallResNet, build_model
 from hamtarget.learn.networks.head import HashHead
-from hamtarget.learn.networks.residual import SmallResNet
 from hamtarget.learn.networks.standardize import Standardize
 
 

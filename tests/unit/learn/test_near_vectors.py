@@ -6,7 +6,7 @@ import torch
 
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.learn import HashEncoder, Labels, Neighbors, NetworkOptions, ProbingLoss, TrainingOptions
-from hamtarget.learn.fitting.vector_defaults import vector_markers, vector_training
+from hamtarget.learn.fitting.arrays import vector_markers, vector_training
 from hamtarget.learn.similarity.nearest_neighbors import nearest_neighbors
 
 RNG = np.random.default_rng(2)

@@ -12,10 +12,16 @@ from hamtarget.errors import InputError, SimilarityError
 from hamtarget.learn import ClassCodes, HashEncoder, Labels, MultiLabels, SimilarPairs, TrainingOptions
 from hamtarget.learn.fitting import part_labels
 from hamtarget.learn.fitting.objectives import PartlyLabelled, chosen_loss, ranking_radii
-from hamtarget.learn.fitting.part_labels import LeftOutWarning, find_pairs, likely_known, mutual_neighbors, nearness
+from hamtarget.learn.fitting.part_labels import (
+    LabelsAndPairs,
+    LeftOutWarning,
+    find_pairs,
+    likely_known,
+    mutual_neighbors,
+    nearness,
+)
 from hamtarget.learn.fitting.pictures import labels_of
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
-from hamtarget.learn.similarity.labels_and_pairs import LabelsAndPairs
 from research.threads import one_thread
 
 OPTIONS = TrainingOptions(steps=60, batch_size=64)

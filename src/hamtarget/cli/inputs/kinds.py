@@ -1,11 +1,14 @@
-"""Kinds of things that a path can name."""
+"""Kinds of things that a path can name, and index files of either kind."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from hamtarget.errors import FileError
+from hamtarget.errors import FileError, UnsupportedFileError
+
+if TYPE_CHECKING:
+    from hamtarget.search import FlatIndex, MultiIndex
 
 Kind = Literal["store", "model", "index", "neighbors", "images", "vectors"]
 
@@ -51,3 +54,20 @@ def kind_of(place: str) -> Kind:
     if suffix == ".neighbors":
         return "neighbors"
     return "images" if suffix == ".csv" else "vectors"
+
+
+def open_index(path: Path, *, mmap: bool = True) -> MultiIndex | FlatIndex:
+    """Open the index in a file.
+
+    Raises:
+        CorruptFileError: it is damaged.
+        UnsupportedFileError: a later version wrote it.
+    """
+    from hamtarget.search import FlatIndex, MultiIndex
+
+    try:
+        return MultiIndex.open(path, mmap=mmap)
+    except UnsupportedFileError as error:
+        if "FlatIndex" not in str(error):
+            raise
+    return FlatIndex.open(path, mmap=mmap)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.codes import Codes, check_n_bits, from_logits
-from hamtarget.encoders.embedding import unit_rows
+from hamtarget.codes import Codes, check_n_bits, from_logits, unit_rows
 from hamtarget.encoders.onnx_encoder import metadata_of, onnx_session
 from hamtarget.encoders.onnx_file import (
     DESCRIPTION_KEY,

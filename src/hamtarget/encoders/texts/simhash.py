@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
-from hamtarget.codes import Codes, from_logits
-from hamtarget.encoders.embedding import unit_rows
+from hamtarget.codes import Codes, from_logits, unit_rows
 from hamtarget.encoders.shipped import recorded_figures
 from hamtarget.encoders.texts.text_inputs import TEXT_SHAPE, check_texts
 

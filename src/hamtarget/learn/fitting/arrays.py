@@ -20,10 +20,8 @@ from hamtarget.learn.fitting.held_out import HeldOutLoss, places, split
 from hamtarget.learn.fitting.inputs import as_tensor, channels_first, range_of, with_channel
 from hamtarget.learn.fitting.objectives import ClassCodes, Loss, PartlyLabelled, Recipe, chosen_loss, trainable_loss
 from hamtarget.learn.fitting.part_labels import find_pairs
-from hamtarget.learn.fitting.vector_defaults import vector_markers, vector_network, vector_training
-from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.base import BatchLoss, LabelLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
-from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.networks.builder import Network, NetworkOptions, build_model, network_choice
 from hamtarget.learn.networks.class_pull import ClassPull
 from hamtarget.learn.networks.head import HashModel
@@ -44,6 +42,13 @@ from hamtarget.progress import Progress
 NEIGHBORS = 10
 # Inputs by whose codes crowding is judged after training.
 _JUDGED = 1000
+# From fewer vectors, large batches would hold the same ones again and again.
+_ROWS_FOR_LARGE_BATCHES = 10_000
+_LARGE_BATCH = 1024
+# docs/experiments.md, "Short training", says what more of each would give.
+_STEPS = 800
+_MARKERS = 25_000
+_LAYERS = 2
 
 
 def fit_encoder(
@@ -261,3 +266,23 @@ def _with_class_pull(model: HashModel, chosen: BatchLoss | Recipe, trained_loss:
         weight=chosen.class_weight,
         scale=chosen.class_scale,
     )
+
+
+def vector_training(n_rows: int) -> TrainingOptions:
+    """Return for how long to train on so many vectors, of which nothing else is known."""
+    if n_rows < _ROWS_FOR_LARGE_BATCHES:
+        return TrainingOptions()
+    return TrainingOptions(steps=_STEPS, batch_size=_LARGE_BATCH)
+
+
+def vector_network(options: NetworkOptions, metric: MetricName) -> NetworkOptions:
+    """Return the network for vectors of which nothing else is known: what is not chosen is made for quick encoding."""
+    return replace(options, layers=options.layers or _LAYERS, unit_length=options.unit_length or metric == "cosine")
+
+
+def vector_markers(n_rows: int, seed: int) -> Tensor | None:
+    """Return the vectors whose neighbours are worth seeking, ascending; None: all of them."""
+    if n_rows <= _MARKERS:
+        return None
+    order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(seed))
+    return order[:_MARKERS].sort().values

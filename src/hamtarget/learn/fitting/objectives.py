@@ -8,11 +8,10 @@ from typing import Literal, get_args
 
 from hamtarget.codes import check_n_bits
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import BatchLoss
+from hamtarget.learn.losses.base import BatchLoss, LabelLoss
 from hamtarget.learn.losses.guided import GuidedLoss
 from hamtarget.learn.losses.hamming_target import HammingTargetLoss
 from hamtarget.learn.losses.keep_neighbors import KeepNeighbors
-from hamtarget.learn.losses.label_loss import LabelLoss
 from hamtarget.learn.losses.probing import ProbingLoss
 from hamtarget.learn.losses.proxies import ProxyLoss
 from hamtarget.learn.similarity.labels import Labels, MultiLabels

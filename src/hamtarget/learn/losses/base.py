@@ -1,4 +1,4 @@
-"""BatchLoss: what all losses share, from checks to reports."""
+"""Losses of a batch, from checks to reports: `BatchLoss`, `PairLoss` of all pairs, `LabelLoss` of labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hamtarget.codes import check_n_bits
-from hamtarget.errors import DtypeError, NotFiniteError, ShapeError
+from hamtarget.errors import DtypeError, InputError, NotFiniteError, ShapeError
 from hamtarget.learn.losses.distributed import gather_rows
 from hamtarget.learn.precision import full_float32
 from hamtarget.learn.similarity.relation import Similarity
@@ -172,3 +172,83 @@ class BatchLoss(nn.Module, ABC):
             raise ShapeError(f"the batch has {len(logits)} rows; a pair needs at least 2")
         if logits.device.type == "cpu" and not torch.isfinite(logits).all():
             raise NotFiniteError("logits hold NaN or infinity; expected finite numbers: check inputs and learning rate")
+
+
+class PairLoss(BatchLoss):
+    """A loss over all ordered pairs of different rows of a batch.
+
+    Its target is `similar`, (b, b) boolean: entry (i, j) is True if row j is similar to row i. It need not be symmetric
+    or transitive. The diagonal is ignored.
+
+    A loss of your own is a subclass with the method `_terms`, which returns `self._report(total, logits, similar)`. If
+    shapes in it depend on data, set `capturable` to False. By `extra_repr`, a checkpoint recognises its settings.
+
+    Args:
+        n_bits: length of a code.
+        gather: under torch.distributed, pair the rows of all processes; `similar` is then the whole batch's matrix.
+
+    Example:
+        >>> class Spread(PairLoss):
+        ...     def _terms(self, logits, similar):
+        ...         soft = torch.tanh(logits)
+        ...         cosines = soft @ soft.T / self.n_bits
+        ...         return self._report((cosines - similar.float()).square().mean(), logits, similar)
+        >>> loss = Spread(16)
+        >>> loss(torch.zeros(4, 16), torch.eye(4, dtype=torch.bool)).total
+        tensor(0.2500)
+    """
+
+    def __init__(self, n_bits: int, *, gather: bool = False) -> None:
+        super().__init__(n_bits, gather=gather)
+
+    def target(self, similarity: Similarity, items: Tensor) -> Tensor:
+        """Return which rows are similar, (b, b) boolean."""
+        return similarity.matrix(items)
+
+    def _check_target(self, target: Tensor, n_rows: int) -> None:
+        if target.dtype != torch.bool:
+            raise DtypeError(
+                f"similar has dtype {target.dtype}; expected torch.bool, (rows, rows): of labels, make it by "
+                "labels[:, None] == labels, or by Labels(labels).matrix(items)"
+            )
+        if target.shape != (n_rows, n_rows):
+            hint = "; with gather=True it is the matrix of the whole batch of all processes" if self.gather else ""
+            raise ShapeError(
+                f"similar has shape {tuple(target.shape)}; {n_rows} rows of logits need {(n_rows, n_rows)}{hint}"
+            )
+
+
+class LabelLoss(BatchLoss):
+    """A loss of the rows of a batch, given their labels.
+
+    Its target is `labels`, (b, n_labels) of 0 and 1, floating, with one or several 1 in each row.
+
+    Args:
+        n_bits: length of a code.
+        n_labels: number of different labels.
+        gather: under torch.distributed, take the rows of all processes; the target is then that of the whole batch.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, *, gather: bool) -> None:
+        super().__init__(n_bits, gather=gather)
+        if n_labels < 1:
+            raise InputError(f"n_labels is {n_labels}; expected 1 or more")
+        self.n_labels = n_labels
+
+    @property
+    @abstractmethod
+    def class_codes(self) -> Tensor:
+        """Vectors that the rows of each class aim at, (n_labels, n_bits); their signs are codes."""
+
+    def target(self, similarity: Similarity, items: Tensor) -> Tensor:
+        """Return the labels of the items, (b, n_labels)."""
+        return similarity.labels(items)
+
+    def _check_target(self, target: Tensor, n_rows: int) -> None:
+        if not target.dtype.is_floating_point:
+            raise DtypeError(f"labels have dtype {target.dtype}; expected floating 0 and 1")
+        if target.shape != (n_rows, self.n_labels):
+            raise ShapeError(
+                f"labels have shape {tuple(target.shape)}; {n_rows} rows of logits and {self.n_labels} labels need "
+                f"{(n_rows, self.n_labels)}"
+            )

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.label_loss import LabelLoss
+from hamtarget.learn.losses.base import LabelLoss, LossTerms
 
 
 class GuidedLoss(LabelLoss):

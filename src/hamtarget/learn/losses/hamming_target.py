@@ -12,10 +12,9 @@ from torch import Tensor
 
 from hamtarget.codes import check_radius, substring_bounds
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.base import LossTerms, PairLoss
 from hamtarget.learn.losses.binomial import FLOOR
 from hamtarget.learn.losses.pair_cost import DissimilarCost, PairCost, Probability, has_kernel, total_cost
-from hamtarget.learn.losses.pair_loss import PairLoss
 
 # Shorter vectors of logits are not stretched to unit length: their direction is rounding noise.
 _SHORTEST = 1e-4

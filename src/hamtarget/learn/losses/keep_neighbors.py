@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn.losses.base import BatchLoss, LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.base import BatchLoss, LossTerms, PairLoss
 from hamtarget.learn.similarity.relation import Similarity
 
 # Cosines that differ by less from each other than this are equal.

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from hamtarget.codes import substring_bounds
 from hamtarget.errors import InputError
-from hamtarget.learn.losses.base import LossTerms
-from hamtarget.learn.losses.pair_loss import PairLoss
+from hamtarget.learn.losses.base import LossTerms, PairLoss
 
 # Log closeness of a row that is no rival: below that of any real one.
 _FAR = -1e30

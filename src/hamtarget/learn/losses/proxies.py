@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hamtarget.errors import InputError, ShapeError
-from hamtarget.learn.losses.base import LossTerms
+from hamtarget.learn.losses.base import LabelLoss, LossTerms, PairLoss
 from hamtarget.learn.losses.class_codes import hadamard_centers
-from hamtarget.learn.losses.cosine import cosine_cross_entropy
-from hamtarget.learn.losses.label_loss import LabelLoss
-from hamtarget.learn.losses.pair_loss import PairLoss
 
 
 class ProxyLoss(LabelLoss):
@@ -88,3 +86,14 @@ class ProxyLoss(LabelLoss):
             f"{self.pair_loss.extra_repr()}, n_labels={self.n_labels}, proxy_weight={self.proxy_weight}, "
             f"learned={self.proxies.requires_grad}, scale={self.scale}, margin={self.margin}, seed={self.seed}"
         )
+
+
+def cosine_cross_entropy(logits: Tensor, labels: Tensor, codes: Tensor, *, scale: float, margin: float) -> Tensor:
+    """Return the mean cross-entropy of scaled cosines.
+
+    The logit of a label is scale x (cosine of the row and the label's code - margin where the row has the label).
+    """
+    labels = labels.to(logits.dtype)
+    cosine = F.normalize(logits, dim=1) @ F.normalize(codes.to(logits.dtype), dim=1).T
+    chances = labels / labels.sum(dim=1, keepdim=True).clamp(min=1)
+    return F.cross_entropy(scale * (cosine - margin * labels), chances)

@@ -1,4 +1,4 @@
-"""Pretrained networks as backbones, from images of 0 to 255 to features."""
+"""Pretrained networks as backbones, from images of 0 to 255 to features; by name, by file, or by one text for both."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from hamtarget._reading import reason_of
 from hamtarget.errors import CorruptFileError, FileError, InputError, MissingExtraError
-from hamtarget.learn.files.shipped_files import shipped_folder
 from hamtarget.learn.networks.augmentation import Resize
 from hamtarget.learn.networks.fetching import fetched
+from hamtarget.learn.networks.frozen import set_picture_shape
 from hamtarget.learn.networks.resnet50 import ResNet50
 
 SHIPPED = "resnet50_conv4"
@@ -34,6 +34,10 @@ _LIBRARIES = ("timm", "torchvision")
 # What torchvision's networks were trained with, of images of 0 to 1.
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
 _IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
+# Side of the pictures that most networks of timm and torchvision were trained on.
+_SIDE = 224
+# Holds the networks that come with hamtarget.
+_PACKAGE = "hamtarget_models"
 
 
 def backbone(
@@ -231,3 +235,47 @@ def _load(network: nn.Module, path: Path) -> None:
         network.load_state_dict({name: tensor for name, tensor in tensors.items() if name in wanted})
     except RuntimeError as error:
         raise CorruptFileError(f"{path}: weights of another network: {error}") from error
+
+
+def chosen_backbone(choice: str | None, *, size: int | None = None, trained: bool = False) -> nn.Module:
+    """Return a pretrained network of pictures; all of its weights are frozen unless it is to be trained.
+
+    Args:
+        choice: a name that `backbone` knows, whose weights are fetched if they do not come with the package; NAME=FILE
+            with a file of weights; or a FILE of ResNet-50, npz or safetensors. None: the network of the package.
+        size: side of the pictures in pixels. None: that of the network; 224 for networks of timm and torchvision.
+        trained: True to train the network, too.
+
+    Raises:
+        InputError: there is no network of this name.
+        FileError: there is no such file, or the weights cannot be fetched.
+        CorruptFileError: the file holds no weights of the network.
+        MissingExtraError: the network's library is not installed.
+    """
+    name, _, file = (choice or SHIPPED).partition("=")
+    if not file and (name.endswith(_FILES) or Path(name).is_file()):
+        name, file = RESNET50_CAFFE, name
+    if name in (SHIPPED, RESNET50_CAFFE):
+        network = backbone(name, file or None)
+    else:
+        network = backbone(name, file or PRETRAINED, size=size or _SIDE)
+    if size is not None and isinstance(network, ResNet50):
+        # It takes any size: nothing has to be resized twice.
+        set_picture_shape(network, (3, size, size))
+    return network.requires_grad_(trained)
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the networks that `hamtarget[learn]` brings.
+
+    Raises:
+        MissingExtraError: the package `hamtarget-models` is not installed.
+    """
+    found = importlib.util.find_spec(_PACKAGE)
+    folders = None if found is None else found.submodule_search_locations
+    if not folders:
+        raise MissingExtraError(
+            "hamtarget-models is not installed; for the networks that come with hamtarget: "
+            "pip install hamtarget-models (in a checkout: pip install ./packages/models)"
+        )
+    return Path(folders[0])

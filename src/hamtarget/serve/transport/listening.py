@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hamtarget.serve.transport.connection import Connection, peer_of
-from hamtarget.serve.transport.crowd import Crowd
+from hamtarget.serve.transport.crowd import Crowd, ThrottledLog
 from hamtarget.serve.transport.shares import Shares
-from hamtarget.serve.transport.throttled_log import ThrottledLog
 
 _AT_A_TIME = 16
 _YIELD_SECONDS = 0.002

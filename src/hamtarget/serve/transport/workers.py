@@ -7,26 +7,27 @@ a second signal.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from hamtarget.errors import InputError
+from hamtarget.errors import HamtargetError, InputError
 from hamtarget.serve.service_settings import ServiceSettings
-from hamtarget.serve.transport.shares import create_shares
+from hamtarget.serve.transport.shares import Shares, create_shares
 from hamtarget.serve.transport.sockets import address_of, listening, listening_inside
-from hamtarget.serve.transport.worker import READY, Post, work
 from hamtarget.store.postgres.address import is_address
 
 _FIRST_PAUSE = 0.5
@@ -38,6 +39,8 @@ _METERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _FEWEST = 8
 
 _log = logging.getLogger("hamtarget.serve")
+# What a process sends to its parent when it takes requests.
+_READY = "ready"
 
 
 def run_workers(
@@ -202,7 +205,7 @@ class _Worker:
             OSError: it died before it was ready, and may not.
         """
         said = self._said()
-        if said == READY:
+        if said == _READY:
             self.is_ready = True
         if self.process is None or self.due is not None or self.process.is_alive():
             return
@@ -218,7 +221,7 @@ class _Worker:
         if time.monotonic() - self._began > _STABLE_SECONDS:
             self._pause = _FIRST_PAUSE
         self.due = time.monotonic() + self._pause
-        why = f" ({said})" if said and said != READY else ""
+        why = f" ({said})" if said and said != _READY else ""
         _log.error("process %s ended with code %s%s; another starts in %g s", pid, code, why, self._pause)
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
 
@@ -313,3 +316,60 @@ def _signals() -> Iterator[_Told]:
             signal.signal(number, handler)
         woken.close()
         wakes.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The duties of one process.
+
+    Attributes:
+        place: folder of the store, or its address.
+        settings: settings of this process: its share of what all may hold.
+        writes: True if the process opens the store for writing.
+        number: which of the processes it is.
+        shares: file with the numbers of connections of all processes.
+        writer: socket of the process that writes, to which changes are passed on; None: they are not passed on.
+    """
+
+    place: str = field(repr=False)
+    settings: ServiceSettings
+    writes: bool
+    number: int
+    shares: Path
+    writer: Path | None
+
+
+def work(post: Post, listener: socket.socket, inside: socket.socket | None, parent: Connection) -> None:
+    """Serve a store in this process until SIGTERM, or until the parent has gone.
+
+    Args:
+        post: what to do.
+        listener: socket that all processes listen on.
+        inside: socket on which the other processes pass changes on, for the one that writes.
+        parent: pipe to the parent: tells it that the process is ready, or why it is not.
+    """
+    # Ctrl-C and the end of a terminal reach every process of it; the parent passes them on as SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    from hamtarget.serve.running import run_process
+    from hamtarget.store import Store
+
+    def ready() -> None:
+        # The parent sends nothing: what comes is its end.
+        asyncio.get_running_loop().add_reader(parent.fileno(), os.kill, os.getpid(), signal.SIGTERM)
+        parent.send(_READY)
+
+    try:
+        with Store.open(post.place, read_only=not post.writes) as store:
+            run_process(
+                store,
+                post.settings,
+                listener,
+                ready=ready,
+                inside=inside,
+                writer=post.writer,
+                shares=Shares(post.shares, post.number),
+            )
+    except (HamtargetError, OSError) as error:
+        parent.send(f"{type(error).__name__}: {error}")
+        sys.exit(1)

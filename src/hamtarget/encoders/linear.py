@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._files import write_atomically
 from hamtarget._metric import MetricName, check_metric
-from hamtarget.codes import Codes, check_n_bits, check_vectors, from_logits
-from hamtarget.encoders.embedding import unit_rows
+from hamtarget.codes import Codes, check_n_bits, check_vectors, from_logits, unit_rows
 from hamtarget.errors import DtypeError, InputError, NotFittedError, ShapeError
 
 LINEAR_FILE_NAME = "linear_encoder.bin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hamtarget.encoders.vectors.linear import LinearEncoder
+from hamtarget.encoders.linear import LinearEncoder
 
 
 class LSH(LinearEncoder):

@@ -1,1 +1,0 @@
-"""Classic hashes of pictures, which need no training."""
