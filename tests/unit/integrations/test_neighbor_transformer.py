@@ -98,9 +98,9 @@ class Partial:
     def __init__(self, index, ids):
         self.index, self.ids = index, ids
 
-    def search(self, rows, count, recall=None):
-        exact = self.index.search(rows, count)
-        return exact if recall == 1.0 else (self.ids, exact[1])
+    def nearest_batch(self, rows, count, *, recall=None, work=None):
+        exact = self.index.nearest_batch(rows, count, work=work)
+        return exact if recall == 1.0 else exact._replace(ids=self.ids)
 
 
 def test_what_the_index_misses_is_mended(blobs):
