@@ -9,8 +9,8 @@
 
 namespace hamtarget {
 
-// Sketches approximate the score of a row, -<query, row>: smaller is nearer. A metric says what is added to that, and how
-// the vectors of the best rows are compared.
+// Sketches approximate the score of a row, -<query, row>: smaller is nearer. A metric says what is added to that, and
+// how the vectors of the best rows are compared.
 struct NeighborMetric {
     const char* name;
     // True if half the square of the row is added to its score.

@@ -16,12 +16,12 @@ namespace {
 
 // Rows that a thread encodes at a time.
 constexpr std::size_t kEncodedRows = 1024;
-// A generation is merged with the next one unless it is so many times larger.
+// A generation is merged with the next one unless it is this many times larger.
 constexpr std::size_t kGrowth = 4;
-// A generation of which one row in so many is deleted is built again.
+// A generation of which this share of the rows, one in four, is deleted is built again.
 constexpr std::size_t kDeletedShare = 4;
 
-// Looking up an id takes about so many times as long as passing by a row.
+// Looking up an id takes about this many times as long as passing by a row.
 constexpr std::size_t kLookUpCost = 64;
 
 constexpr std::size_t kMostDims = 65536;

@@ -98,7 +98,7 @@ class Partial:
     def __init__(self, index, ids):
         self.index, self.ids = index, ids
 
-    def nearest_batch(self, rows, count, recall=None, work=None):
+    def nearest_batch(self, rows, count, *, recall=None, work=None):
         exact = self.index.nearest_batch(rows, count, work=work)
         return exact if recall == 1.0 else exact._replace(ids=self.ids)
 

@@ -179,20 +179,20 @@ def test_queries_of_another_kind_are_tuned_on():
 
 
 def test_explain_tells_of_cells(cells):
-    told = cells.explain()
-    text = str(told)
-    assert told.way == "cells"
+    shown = cells.explain()
+    text = str(shown)
+    assert shown.way == "cells"
     for part in ("recall", "queries/s", "bytes a row", "seconds of fit", "fit again when", "comparisons"):
         assert part in text
-    assert repr(told) == text
-    assert sorted(told.curves) == [1, 10]
-    assert told.settings[10].recall >= 0.95
+    assert repr(shown) == text
+    assert sorted(shown.curves) == [1, 10]
+    assert shown.settings[10].recall >= 0.95
 
 
 def test_explain_tells_of_a_scan():
-    told = NeighborIndex().fit(clustered(50, 8)).explain()
-    assert told.way == "scan"
-    assert "fewer than 10,000 vectors" in str(told)
+    shown = NeighborIndex().fit(clustered(50, 8)).explain()
+    assert shown.way == "scan"
+    assert "fewer than 10,000 vectors" in str(shown)
     assert "recall 1 is wanted" in str(NeighborIndex(recall=1).fit(clustered(50, 8)).explain())
 
 
@@ -494,9 +494,9 @@ def test_a_file_gives_the_same_index(tmp_path, n_rows):
         opened.nearest_batch(queries, k=7)[:2], index.nearest_batch(queries, k=7)[:2], strict=True
     ):
         np.testing.assert_array_equal(found, expected)
-    told, before = opened.explain(), index.explain()
-    assert (told.why, told.settings, told.advice) == (before.why, before.settings, before.advice)
-    assert [curve.frontier() for curve in told.curves.values()] == [c.frontier() for c in before.curves.values()]
+    shown, before = opened.explain(), index.explain()
+    assert (shown.why, shown.settings, shown.advice) == (before.why, before.settings, before.advice)
+    assert [curve.frontier() for curve in shown.curves.values()] == [c.frontier() for c in before.curves.values()]
     opened.add([0], vectors[:1])
     opened.save(tmp_path / "vectors.ham")
     assert len(NeighborIndex.open(tmp_path / "vectors.ham")) == len(index) + 1
@@ -557,7 +557,7 @@ def test_every_byte_of_a_file_counts_or_means_nothing(tmp_path, n_rows):
     path = tmp_path / "x"
     index.save(path)
     good = path.read_bytes()
-    expected, told = index.nearest_batch(vectors + 0.5, 1), str(index.explain())
+    expected, shown = index.nearest_batch(vectors + 0.5, 1), str(index.explain())
     for content in damaged(good):
         path.write_bytes(content)
         try:
@@ -568,7 +568,7 @@ def test_every_byte_of_a_file_counts_or_means_nothing(tmp_path, n_rows):
         found = opened.nearest_batch(vectors + 0.5, 1)
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.distances, expected.distances)
-        assert str(opened.explain()) == told
+        assert str(opened.explain()) == shown
 
 
 def forged(good, change):
@@ -648,7 +648,7 @@ def test_a_later_version_and_other_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("n_rows", [60, 1000])
-def test_searches_beside_changes(n_rows):
+def test_searches_during_changes(n_rows):
     vectors = clustered(n_rows, 16)
     index = in_cells(vectors) if n_rows > 100 else NeighborIndex("l2").fit(vectors)
     stop, errors = threading.Event(), []
