@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,20 @@ def check_ids(ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
     if array.ndim != 1:
         raise ShapeError(f"{name} have {array.ndim} dimensions; expected 1: (rows,)")
     return contiguous(array, np.int64)
+
+
+def as_list(values: Iterable[Any], *, name: str) -> list[Any] | tuple[Any, ...]:
+    """Return what can be gone through as a list, or as the tuple that it is.
+
+    Raises:
+        DtypeError: it cannot.
+    """
+    if isinstance(values, list | tuple):
+        return values
+    try:
+        return list(values)
+    except TypeError as error:
+        raise DtypeError(f"{name} are {shown(values)}; expected a list, or what can be gone through") from error
 
 
 def as_array(value: ArrayLike, *, name: str) -> NDArray[Any]:

@@ -1,8 +1,7 @@
 """Filters on payloads: conditions that the values of top-level fields must meet.
 
-A kind of condition is one class here: what passes, and how JSON writes it. Databases evaluate every kind by `passes`,
-and those that they know by conditions of their own, which is faster (`store.sqlite.tables.filters`,
-`store.postgres.filters`).
+A kind of condition is one class: what passes, and how JSON writes it. A folder evaluates every kind by `passes`, and
+those that SQLite knows by SQL, which is faster (`store.sqlite.tables.filters`). PostgreSQL knows values and ranges.
 """
 
 from __future__ import annotations
@@ -22,6 +21,10 @@ Scalar = str | int | float | bool | None
 """A value that a field of a payload can equal."""
 
 
+def _name(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
 @dataclass(frozen=True, slots=True)
 class Condition(ABC):
     """A condition on the value of a field. A new kind is a frozen dataclass; its fields are how JSON writes it."""
@@ -31,7 +34,7 @@ class Condition(ABC):
     def __init_subclass__(cls) -> None:
         """Remember the kind, so that JSON can name it."""
         # A dataclass with slots is made twice; the second class is the one that counts.
-        Condition.kinds[:] = [kind for kind in Condition.kinds if kind.__qualname__ != cls.__qualname__] + [cls]
+        Condition.kinds[:] = [kind for kind in Condition.kinds if _name(kind) != _name(cls)] + [cls]
 
     @abstractmethod
     def passes(self, value: Any) -> bool:

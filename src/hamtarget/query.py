@@ -69,7 +69,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The wish of a search: all hits within a radius, or without a radius the nearest.
+    """Wanted hits: all within a radius, or without a radius the nearest.
 
     Attributes:
         radius: largest distance of a hit, from 0 to n_bits - 1; None for the nearest at any distance.
@@ -256,6 +256,18 @@ class Work:
 
 PLAIN_WORK = Work()
 """Work without bounds, on one thread, that nobody watches."""
+
+
+def check_question(asked: object, query: object) -> None:
+    """Check that a question is one.
+
+    Raises:
+        DtypeError: it is something else.
+    """
+    if not isinstance(asked, Asked):
+        raise DtypeError(f"asked is {shown(asked)}; expected Asked(codes, logits=..., embeddings=...)")
+    if not isinstance(query, Query):
+        raise DtypeError(f"query is {shown(query)}; expected Query(radius=..., limit=..., ...)")
 
 
 def check_work(work: object) -> Work:

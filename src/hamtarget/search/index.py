@@ -15,7 +15,7 @@ from hamtarget._core import _native
 from hamtarget.answer import Answer, Cost, Costs, Hit, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_codes
 from hamtarget.errors import InputError, ShapeError, UnsupportedFileError
-from hamtarget.query import Asked, Query, Work, check_work
+from hamtarget.query import Asked, Query, Work, check_question, check_work
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.matching import match_items
 from hamtarget.search.requests import CodeKind, Request
@@ -189,6 +189,7 @@ class CodeIndex(Searchable):
 
     def request(self, asked: Asked, query: Query, work: Work | None = None) -> Request:
         """Return what is asked as a checked request."""
+        check_question(asked, query)
         return self.kind.request(asked, query, check_work(work), filter=query.filter)
 
     def find(self, request: Request) -> Answer:

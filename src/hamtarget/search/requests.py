@@ -218,7 +218,7 @@ def _check_offsets(offsets: ArrayLike, n_codes: int) -> NDArray[np.int64]:
 
 def _check_at_least(at_least: int, offsets: NDArray[np.int64]) -> int:
     checked = check_integer(at_least, name="at_least")
-    fewest = int(np.diff(offsets).min(initial=checked))
+    fewest = min(np.diff(offsets).tolist(), default=checked)
     if checked > fewest:
         raise InputError(
             f"at_least is {checked}, and the query has {fewest} codes, of which no more can match; ask for fewer"

@@ -147,7 +147,7 @@ def choose_settings(
     index = MultiIndex(n_bits, radius, substrings=substrings, embeddings=embeddings)
     return Settings(
         n_bits,
-        radius,
+        int(radius),
         index.substrings,
         embeddings,
         durability,

@@ -13,16 +13,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hamtarget._checks import check_integer
+from hamtarget._checks import check_integer, shown
 from hamtarget._metric import MetricName
 from hamtarget.answer import Answer, Hits, bytes_in_words
 from hamtarget.codes import Codes, check_radius
 from hamtarget.encoders.protocol import Encoder
-from hamtarget.errors import ClosedError, HamtargetError, InputError, MissingExtraError
+from hamtarget.errors import ClosedError, DtypeError, HamtargetError, InputError, MissingExtraError
 from hamtarget.filters import Filter, FilterLike
 from hamtarget.items import Id, Item, Payload
 from hamtarget.progress import Progress
-from hamtarget.query import Asked, Query, Work, check_work
+from hamtarget.query import Asked, Query, Work, check_question, check_work
 from hamtarget.search.embeddings import Embeddings
 from hamtarget.search.requests import CodeKind
 from hamtarget.searchable import Searchable
@@ -127,6 +127,7 @@ class Store(Searchable):
             vectors=vectors,
             durability=durability,
         )
+        _check_path(path)
         if is_address(path):
             from hamtarget.store.postgres.engine import create_in_database
 
@@ -164,6 +165,7 @@ class Store(Searchable):
             ReadOnlyError: the folder cannot be written.
             ServerError, PrivilegeError, MissingExtraError: as `create`.
         """
+        _check_path(path)
         if is_address(path):
             from hamtarget.store.postgres.engine import PostgresEngine
 
@@ -294,7 +296,12 @@ class Store(Searchable):
             ReadOnlyError: the store was opened for reading.
         """
         n_items = 0
-        source = iter(items)
+        try:
+            source = iter(items)
+        except TypeError as error:
+            raise DtypeError(
+                f"items are {shown(items)}; expected a list of Item, or what can be gone through"
+            ) from error
         with self._engine.write() as writing:
             while block := list(islice(source, _ITEMS_AT_ONCE)):
                 writing.put(batch_of_items(self._engine.settings, lambda: self.encoder, block))
@@ -387,6 +394,7 @@ class Store(Searchable):
 
     def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
         """Answer a batch of queries; see `Searchable.answer`. A filter is one of payloads."""
+        check_question(asked, query)
         work = check_work(work)
         near = self._vector_search(asked, query)
         if near is not None:
@@ -685,6 +693,11 @@ class Store(Searchable):
             if not has_vectors or not _is_for_vectors(query):
                 raise InputError("recall is given with a code, rerank or a budget; it is for queries that are vectors")
         return self._near if has_vectors and _is_for_vectors(query) else None
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise DtypeError(f"path is {shown(path)}; expected the path of a folder, or an address")
 
 
 def _is_for_vectors(query: Query) -> bool:

@@ -32,9 +32,9 @@ def ask_for_groups(
 ) -> Groups:
     """Return a page of groups; see `Store.groups`."""
     asked = PageRequest(
-        None if limit is None else check_integer(limit, name="limit"),
+        None if limit is None else min(check_integer(limit, name="limit"), _HUGE),
         None if after is None else _whole(after, name="after"),
-        None if members is None else check_integer(members, name="members"),
+        None if members is None else min(check_integer(members, name="members"), _HUGE),
     )
 
     def answer(tables: GroupTables, kept: Kept, ids_of: IdsOf) -> Groups:

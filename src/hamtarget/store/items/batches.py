@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hamtarget._checks import as_array, as_list
 from hamtarget.codes import Codes, check_codes
 from hamtarget.encoders.protocol import Encoder
 from hamtarget.errors import DtypeError, InputError, ShapeError
@@ -104,7 +105,8 @@ def batch_of_rows(
         )
         embeddings = made if embeddings is None else embeddings
     n_codes = None
-    if np.ndim(codes) == 3:
+    codes = as_array(codes, name="codes")
+    if codes.ndim == 3:
         codes, embeddings, n_codes = _flattened(codes, embeddings)
     rows = check_codes(codes, settings.n_bits)
     n_items = len(rows) // (n_codes or 1)
@@ -112,6 +114,7 @@ def batch_of_rows(
         raise ShapeError(f"there are {len(checked):,} ids for {n_items:,} codes; expected one id for each code")
     texts = None
     if payloads is not None:
+        payloads = as_list(payloads, name="payloads")
         if len(payloads) != n_items:
             raise ShapeError(f"there are {len(payloads):,} payloads for {n_items:,} codes; expected one for each")
         texts = payloads_as_json(payloads)
@@ -125,9 +128,9 @@ def _flattened(codes: ArrayLike, embeddings: ArrayLike | None) -> tuple[ArrayLik
     Raises:
         ShapeError: the embeddings are not so many. InputError: there are no codes, or too many.
     """
-    array = np.asarray(codes)
+    array = as_array(codes, name="codes")
     n_codes = _check_n_codes(array.shape[1], "each item")
-    vectors = None if embeddings is None else np.asarray(embeddings)
+    vectors = None if embeddings is None else as_array(embeddings, name="embeddings")
     if vectors is not None and vectors.shape[:2] != array.shape[:2]:
         raise ShapeError(f"embeddings have shape {vectors.shape}; expected (items, codes, n_dims) as of the codes")
     return (
@@ -232,7 +235,7 @@ def _given_codes(item: Item, n_bits: int) -> Codes:
     """Return the codes of an item that has no inputs, (codes, n_bits / 8)."""
     if item.code is not None:
         return _one_code(item.code, n_bits, item.id)
-    codes = np.asarray(item.codes)
+    codes = as_array(item.codes, name="codes")  # type: ignore[arg-type]
     if codes.ndim != 2:
         raise ShapeError(
             f"the codes of item {shorten(item.id)} have {codes.ndim} dimensions; expected 2: (codes, n_bits / 8)"
@@ -244,10 +247,10 @@ def _given_codes(item: Item, n_bits: int) -> Codes:
 def _given_embeddings(item: Item, n_codes: int) -> NDArray[Any] | None:
     """Return the embeddings that came with an item, (codes, n_dims)."""
     if item.embedding is not None:
-        return np.asarray(item.embedding)[None]
+        return as_array(item.embedding, name="embedding")[None]
     if item.embeddings is None:
         return None
-    embeddings = np.asarray(item.embeddings)
+    embeddings = as_array(item.embeddings, name="embeddings")
     if len(embeddings) != n_codes:
         raise ShapeError(
             f"item {shorten(item.id)} has {len(embeddings):,} embeddings for {n_codes:,} codes; expected one for each"
@@ -256,9 +259,10 @@ def _given_embeddings(item: Item, n_codes: int) -> NDArray[Any] | None:
 
 
 def _one_code(code: ArrayLike, n_bits: int, id: Id) -> Codes:
-    if np.ndim(code) != 1:
-        raise ShapeError(f"the code of item {shorten(id)} has {np.ndim(code)} dimensions; expected 1: (n_bits / 8,)")
-    return check_codes(code, n_bits)
+    array = as_array(code, name="codes")
+    if array.ndim != 1:
+        raise ShapeError(f"the code of item {shorten(id)} has {array.ndim} dimensions; expected 1: (n_bits / 8,)")
+    return check_codes(array, n_bits)
 
 
 def _check_embeddings(kind: Embeddings | None, embeddings: ArrayLike | None, n_rows: int) -> NDArray[Any] | None:

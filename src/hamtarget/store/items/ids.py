@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from hamtarget._checks import as_list
 from hamtarget.codes import Codes
 from hamtarget.errors import DtypeError, InputError, ShapeError
 from hamtarget.items import Id
@@ -67,11 +68,10 @@ def check_ids(ids: Iterable[Id] | NDArray[Any]) -> list[Id]:
             raise ShapeError(f"ids have {ids.ndim} dimensions; expected 1: (rows,)")
         whole: list[Id] = ids.tolist()
         return whole if ids.dtype.kind == "i" else check_ids(whole)
-    if not isinstance(ids, list | tuple):
-        ids = list(ids)
+    ids = as_list(ids, name="ids")
     if set(map(type, ids)) == {str} and max(map(len, ids)) * _MAX_CHARACTER_BYTES <= MAX_ID_BYTES:
         # All at once, since many of them are put at once.
-        encode_text("".join(ids), name="one of the ids in")  # type: ignore[arg-type]
+        encode_text("".join(ids), name="one of the ids in")
         return list(ids)
     return [check_id(id) for id in ids]
 

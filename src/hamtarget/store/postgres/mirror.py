@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
 from hamtarget.progress import Progress
-from hamtarget.query import Asked, Query, Work, check_work
+from hamtarget.query import Asked, Query, Work, check_question, check_work
 from hamtarget.search.multi import MultiIndex
 from hamtarget.search.requests import CodeKind, Request
 from hamtarget.searchable import Searchable
@@ -141,6 +141,7 @@ class Mirror(Searchable):
         return Asked(self._given(query, code, "codes" if many else "a code"))
 
     def _request(self, asked: Asked, query: Query, work: Work) -> Request:
+        check_question(asked, query)
         if query.filter is not None:
             raise InputError("filter is given; payloads stay in the database: use Store.open")
         return self._kind.request(asked, query, work)
