@@ -192,6 +192,13 @@ class BytesOf {
         return fits ? static_cast<const std::uint8_t*>(view_.buf) : nullptr;
     }
 
+    // Return the elements of bool in one dimension, of any number; null if this is something else.
+    const bool* mask() const {
+        const bool fits = view_.obj && view_.ndim == 1 && view_.format && view_.format[0] == '?' && view_.format[1] == 0;
+        return fits ? static_cast<const bool*>(view_.buf) : nullptr;
+    }
+    std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
   private:
     Py_buffer view_{};
 };
@@ -206,10 +213,10 @@ std::optional<std::size_t> plain_number(nb::handle number) {
 }
 
 // Return the hits of a search for one code: within a radius (the index's own for None) or the nearest, and with a limit
-// if there is one. Return None if an argument is not exactly what it should be, or if the name of a hit is
+// and a mask of ids if there are some. Return None if an argument is not exactly what it should be, or if the name of a hit is
 // not known: the caller then looks at all of them more closely. Checking takes longer than the search.
 nb::object search_code(const MultiIndex& index, nb::handle code, nb::handle radius, nb::handle limit, bool is_nearest,
-                       nb::type_object hits_type, nb::type_object hit_type, const RowNames* names) {
+                       nb::type_object hits_type, nb::type_object hit_type, const RowNames* names, nb::handle mask) {
     const std::size_t n_bytes = index.layout().n_bytes;
     Request request;
     if (is_nearest) {
@@ -232,6 +239,12 @@ nb::object search_code(const MultiIndex& index, nb::handle code, nb::handle radi
     const std::uint8_t* query = bytes.codes(n_bytes);
     if (!query) return nb::none();
     request.queries = {query, 1, n_bytes};
+    std::optional<BytesOf> allowed;
+    if (!mask.is_none()) {
+        allowed.emplace(mask);
+        if (!allowed->mask()) return nb::none();
+        request.filter.emplace(allowed->mask(), allowed->size());
+    }
     Hits found;
     {
         nb::gil_scoped_release release;
@@ -436,7 +449,7 @@ NB_MODULE(_native, module) {
         .def("search_one", &search_one, "search"_a, "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
              "Return the hits of one query, as a tuple of tuples of the types given, or None, and its costs.")
         .def("search_code", &search_code, "code"_a.none(), "radius"_a.none(), "limit"_a.none(), "is_nearest"_a,
-             "hits_type"_a, "hit_type"_a, "names"_a = nb::none(),
+             "hits_type"_a, "hit_type"_a, "names"_a = nb::none(), "mask"_a.none() = nb::none(),
              "Return the hits of one code; None if an argument is not exactly what it should be, or a name not known.")
         .def("save", &save, "path"_a)
         .def_static("open", &open_file, "path"_a, "mapped"_a, "verify"_a = true,

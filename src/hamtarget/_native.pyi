@@ -180,6 +180,7 @@ class MultiIndex:
         hits_type: type[_HitsT],
         hit_type: type[tuple[object, ...]],
         names: RowNames | None = None,
+        mask: object = None,
     ) -> _HitsT | None:
         """Return the hits of one code; None if an argument is not exactly what it should be, or a name not known."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,9 +26,8 @@ __all__ = ["Asked", "Bounds", "Query", "Work"]
 _HUGE = 2**62
 
 
-# No `==`: comparing arrays gives arrays.
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+# Tuples, because a search of some microseconds makes both of these: dataclasses would take as long as a bucket.
+class Asked(NamedTuple):
     """The codes that a search is asked with, and where they are known the logits and embeddings of the same queries.
 
     Arrays have one dimension for one query, and a row for each query of a batch. Without codes, those of the logits
@@ -55,10 +54,6 @@ class Asked:
     logits: ArrayLike | None = None
     embeddings: ArrayLike | None = None
 
-    def __post_init__(self) -> None:
-        if self.codes is None and self.logits is None:
-            raise InputError("neither codes nor logits are given; expected one of them, or both")
-
     def row(self, number: int) -> Asked:
         """Return what one query of a batch is asked with."""
         codes, logits, embeddings = (
@@ -67,8 +62,7 @@ class Asked:
         return Asked(codes, None, logits, embeddings)
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """Wanted hits: all within a radius, or without a radius the nearest.
 
     Attributes:
@@ -266,6 +260,8 @@ def check_question(asked: object, query: object) -> None:
     """
     if not isinstance(asked, Asked):
         raise DtypeError(f"asked is {shown(asked)}; expected Asked(codes, logits=..., embeddings=...)")
+    if asked.codes is None and asked.logits is None:
+        raise InputError("neither codes nor logits are given; expected one of them, or both")
     if not isinstance(query, Query):
         raise DtypeError(f"query is {shown(query)}; expected Query(radius=..., limit=..., ...)")
 

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._checks import as_array, check_integer
 from hamtarget.answer import Answer, Hits
 from hamtarget.codes import check_radius
 from hamtarget.errors import InputError, ShapeError
 from hamtarget.items import MAX_CODES, Match
-from hamtarget.query import Asked, Query, Work, check_work
+from hamtarget.query import Asked, Query, Work, check_question, check_work
 
 __all__ = ["Searchable"]
 
@@ -53,7 +53,13 @@ class Searchable(ABC):
         return self.answer(asked, query, work)[0]
 
     def answer_code(
-        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+        self,
+        query: Any,
+        code: ArrayLike | None,
+        radius: int | None,
+        limit: int | None,
+        is_nearest: bool,
+        mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code as fast as can be; None if it must be looked at more closely.
 
@@ -115,8 +121,8 @@ class Searchable(ABC):
             InputError, and its kinds: a number is out of range, or an array is not what it should be.
             LimitError: the work reached one of its bounds.
         """
-        if filter is None and rerank is None and budget is None and work is None:
-            found = self.answer_code(query, code, radius, limit, False)
+        if rerank is None and budget is None and work is None and (filter is None or type(filter) is np.ndarray):
+            found = self.answer_code(query, code, radius, limit, False, filter)
             if found is not None:
                 return found
         wanted = Query(self._within(radius, budget), limit, None, budget, None, filter, rerank)
@@ -192,8 +198,9 @@ class Searchable(ABC):
         Raises:
             As `search`; InputError also for a vector of zeros where the metric is "cosine".
         """
-        if recall is None and filter is None and rerank is None and budget is None and work is None:
-            found = self.answer_code(query, code, None, k, True)
+        is_plain = recall is None and rerank is None and budget is None and work is None
+        if is_plain and (filter is None or type(filter) is np.ndarray):
+            found = self.answer_code(query, code, None, k, True, filter)
             if found is not None:
                 return found
         wanted = Query(None, check_integer(k, name="k"), recall, budget, None, filter, rerank)
@@ -334,19 +341,22 @@ class Searchable(ABC):
 
     def _one_asked(self, query: Any, code: ArrayLike | None, wanted: Query, instead: str) -> Asked:
         """Return what one query is asked with, as a batch of one; `instead` is the call for several."""
-        if not isinstance(query, Asked):
-            query = self._asked(query, code, wanted, many=False)
-        return Asked(
-            _one_row(query.codes, "code", f"one code, ({self.n_bits // 8},)", instead),
-            None,
-            _one_row(query.logits, "logits", f"those of one query, ({self.n_bits},)", instead),
-            _one_row(query.embeddings, "embedding", "that of one query, (n_dims,)", instead),
-        )
+        asked = query if type(query) is Asked else self._asked(query, code, wanted, many=False)
+        check_question(asked, wanted)
+        codes, _, logits, embeddings = asked
+        if codes is not None:
+            codes = _one_row(codes, "code", f"one code, ({self.n_bits // 8},)", instead)
+        if logits is not None:
+            logits = _one_row(logits, "logits", f"those of one query, ({self.n_bits},)", instead)
+        if embeddings is not None:
+            embeddings = _one_row(embeddings, "embedding", "that of one query, (n_dims,)", instead)
+        return Asked(codes, None, logits, embeddings)
 
     def _many_asked(self, queries: Any, codes: ArrayLike | None, wanted: Query, instead: str) -> Asked:
         """Return what a batch of queries is asked with; `instead` is the call for one."""
         if not isinstance(queries, Asked):
             queries = self._asked(queries, codes, wanted, many=True)
+        check_question(queries, wanted)
         return Asked(
             _rows(queries.codes, "codes", f"(queries, {self.n_bits // 8}): for one code", instead),
             queries.offsets,
@@ -380,10 +390,8 @@ def _divided(asked: Asked, offsets: ArrayLike) -> Asked:
     return Asked(asked.codes, offsets, asked.logits, asked.embeddings)
 
 
-def _one_row(values: ArrayLike | None, name: str, expected: str, instead: str) -> Any:
+def _one_row(values: ArrayLike, name: str, expected: str, instead: str) -> Any:
     """Return one row as a batch of one."""
-    if values is None:
-        return None
     array = as_array(values, name=name)
     if array.ndim != 1:
         raise ShapeError(f"{name} has shape {array.shape}; expected {expected}: for several, call {instead}")

@@ -1,7 +1,6 @@
 """One way to ask: what an index answers, a store answers, by the same names, with the same results and costs."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,8 +146,8 @@ def test_a_store_probes_as_its_index_does(folder_stores, index, filter):
             Query(31, budget=200, rerank=3, comparisons=20),
         ):
             asked = Asked(logits=LOGITS, embeddings=VECTORS[:12] if how.rerank else None)
-            expected = index.answer(asked, replace(how, filter=passing))
-            found = store.answer(asked, replace(how, filter=filter))
+            expected = index.answer(asked, how._replace(filter=passing))
+            found = store.answer(asked, how._replace(filter=filter))
             assert [*found] == [*expected]
             if how.comparisons is None:
                 one = store.search(
@@ -156,7 +155,7 @@ def test_a_store_probes_as_its_index_does(folder_stores, index, filter):
                 )
             else:
                 one = store.answer_one(
-                    Asked(logits=LOGITS[2:3], embeddings=VECTORS[2:3]), replace(how, filter=filter), Work()
+                    Asked(logits=LOGITS[2:3], embeddings=VECTORS[2:3]), how._replace(filter=filter), Work()
                 )
             assert one == expected[2]
             assert type(one) is Hits
@@ -245,7 +244,7 @@ def test_a_database_filters_and_ranks_what_it_probes(postgres_stores, index):
         for comparisons in (None, 40):
             wanted = Query(31, budget=300, rerank=5, comparisons=comparisons)
             (ranked,) = store.answer(ranked_by, wanted, Work(costs=True))
-            (expected,) = index.answer(ranked_by, replace(wanted, budget=10**6, filter=rows))
+            (expected,) = index.answer(ranked_by, wanted._replace(budget=10**6, filter=rows))
             assert [(names.index(hit.id), *hit[1:]) for hit in ranked] == [tuple(hit) for hit in expected]
             assert ranked.cost.comparisons == (comparisons or len(read))
         # However many statements it takes, the same rows are read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.answer import Answer, Hits
 from hamtarget.codes import check_n_bits
@@ -73,10 +73,16 @@ class FlatIndex(CodeIndex):
         return None if self._scanner is None else self._scanner.device
 
     def answer_code(
-        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+        self,
+        query: Any,
+        code: ArrayLike | None,
+        radius: int | None,
+        limit: int | None,
+        is_nearest: bool,
+        mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code in one call of the core; None on a device, which takes the usual way."""
-        return None if self._scanner is not None else super().answer_code(query, code, radius, limit, is_nearest)
+        return None if self._scanner is not None else super().answer_code(query, code, radius, limit, is_nearest, mask)
 
     def find_one(self, request: Request) -> Hits:
         """Return the hits of a request for one query."""

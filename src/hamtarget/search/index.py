@@ -176,7 +176,13 @@ class CodeIndex(Searchable):
         return self.find_one(self.request(asked, query, work))
 
     def answer_code(
-        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+        self,
+        query: Any,
+        code: ArrayLike | None,
+        radius: int | None,
+        limit: int | None,
+        is_nearest: bool,
+        mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code in one call of the core, if it is an array of the right kind."""
         if code is None:
@@ -185,7 +191,7 @@ class CodeIndex(Searchable):
             return None
         if type(code) is not np.ndarray:
             return None
-        return self.core.search_code(code, radius, limit, is_nearest, Hits, Hit)
+        return self.core.search_code(code, radius, limit, is_nearest, Hits, Hit, None, mask)
 
     def request(self, asked: Asked, query: Query, work: Work | None = None) -> Request:
         """Return what is asked as a checked request."""

@@ -123,9 +123,11 @@ class CodeKind:
         codes = self._codes(asked, logits)
         if query.recall is not None:
             raise InputError("recall is given with codes; it is for vectors, in a store that keeps them")
-        self._check_choices(query)
-        ids, mask = _check_filter(filter)
-        rerank, embedding = self._ranking(query, asked, len(codes))
+        ids, mask = (None, None) if filter is None else _check_filter(filter)
+        rerank, embedding = 0, None
+        if query.rerank is not None or query.comparisons is not None or asked.embeddings is not None:
+            self._check_choices(query)
+            rerank, embedding = self._ranking(query, asked, len(codes))
         offsets = None if asked.offsets is None else _check_offsets(asked.offsets, len(codes))
         if query.at_least != 1 and offsets is None:
             raise InputError("at_least is given with single codes; it is for queries of several codes: call match")
@@ -194,14 +196,13 @@ class CodeKind:
 
 def _check_filter(filter: Any) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
     """Return the ids, ascending, or the mask that a filter of an index is."""
-    if filter is None:
-        return None, None
-    if isinstance(filter, Mapping):
+    if type(filter) is not np.ndarray and isinstance(filter, Mapping):
         raise DtypeError(
             f"filter is {shown(filter)}; expected ids (a set, list or array), or a boolean array with an element for "
             "each id from 0 on: payloads and their fields are in a Store"
         )
-    array = as_array(list(filter) if isinstance(filter, Set) else filter, name="filter")
+    is_set = type(filter) is not np.ndarray and isinstance(filter, Set)
+    array = as_array(list(filter) if is_set else filter, name="filter")
     if array.dtype == np.bool_:
         if array.ndim != 1:
             raise ShapeError(f"filter has {array.ndim} dimensions; expected 1: an element for each id from 0 on")

@@ -408,10 +408,16 @@ class Store(Searchable):
         return self._engine.find_one(self._codes.request(asked, query, work), Filter.of(query.filter))
 
     def answer_code(
-        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+        self,
+        query: Any,
+        code: ArrayLike | None,
+        radius: int | None,
+        limit: int | None,
+        is_nearest: bool,
+        mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code without a step more than needed, if it is an array of the right kind."""
-        if query is not None or type(code) is not np.ndarray:
+        if query is not None or mask is not None or type(code) is not np.ndarray:
             return None
         return self._engine.answer_code(code, radius, limit, is_nearest)
 

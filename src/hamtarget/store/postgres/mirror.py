@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hamtarget.answer import Answer, Hit, Hits
 from hamtarget.errors import ClosedError, CorruptFileError, InputError
@@ -122,12 +122,18 @@ class Mirror(Searchable):
         return self._find(request)[0]
 
     def answer_code(
-        self, query: Any, code: ArrayLike | None, radius: int | None, limit: int | None, is_nearest: bool
+        self,
+        query: Any,
+        code: ArrayLike | None,
+        radius: int | None,
+        limit: int | None,
+        is_nearest: bool,
+        mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code in one call of the core."""
         if code is None:
             code = query
-        if type(code) is not np.ndarray or (query is not None and query is not code):
+        if mask is not None or type(code) is not np.ndarray or (query is not None and query is not code):
             return None
         self._look()
         live = self._live
