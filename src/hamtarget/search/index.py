@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._checks import check_ids
@@ -189,8 +190,10 @@ class CodeIndex(Searchable):
             code = query
         elif query is not None:
             return None
-        if type(code) is not np.ndarray:
+        if type(code) is not ndarray:
             return None
+        if mask is None:
+            return self.core.search_code(code, radius, limit, is_nearest, Hits, Hit)
         return self.core.search_code(code, radius, limit, is_nearest, Hits, Hit, None, mask)
 
     def request(self, asked: Asked, query: Query, work: Work | None = None) -> Request:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
+from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from hamtarget._checks import check_integer, shown
@@ -417,7 +417,7 @@ class Store(Searchable):
         mask: NDArray[Any] | None,
     ) -> Hits | None:
         """Answer a query for one code without a step more than needed, if it is an array of the right kind."""
-        if query is not None or mask is not None or type(code) is not np.ndarray:
+        if query is not None or mask is not None or type(code) is not ndarray:
             return None
         return self._engine.answer_code(code, radius, limit, is_nearest)
 

@@ -130,9 +130,6 @@ class DeviceRows:
             words[self._to_device(places)] = self._uploaded(codes)
             self._hold(now.ids, words)
 
-    def search_code(self, code: object, radius: object, hits_type: type, hit_type: type) -> None:
-        """Return None: a search on a device has no shorter way."""
-
     def get(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return the codes of these ids as bytes one after another, and no embeddings."""
         now = self._snapshot
