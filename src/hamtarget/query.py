@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     embeddings: ArrayLike | None = None
 
     def row(self, number: int) -> Asked:
-        """Return what one query of a batch is asked with."""
+        """Return one query of a batch."""
         codes, logits, embeddings = (
             None if rows is None else np.asarray(rows)[number] for rows in (self.codes, self.logits, self.embeddings)
         )
@@ -72,7 +72,7 @@ class Query(NamedTuple):
         budget: most rows read for each query, the most likely first; all that can be hits by default.
         comparisons: most rows whose embeddings are compared, of those that a budget finds.
         filter: which rows or items may be hits: for an index ids or a mask, for a store a `Filter`.
-        rerank: so many of the hits, the closest by embedding.
+        rerank: number of hits to keep, the closest by embedding.
         at_least: fewest codes of a query that an item must match.
     """
 

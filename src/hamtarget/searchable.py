@@ -33,7 +33,7 @@ class Searchable(ABC):
 
     @abstractmethod
     def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
-        """Answer a batch of queries: all verbs come here, and whoever has a whole `Query` may do so directly.
+        """Answer a batch of queries: all verbs come here, and so may a caller with a whole `Query`.
 
         Args:
             asked: codes, logits and embeddings of the queries, a row each.
@@ -81,9 +81,9 @@ class Searchable(ABC):
     ) -> Hits:
         """Find everything within `radius` bits of a query, nearest first.
 
-        With a `budget` the search is approximate: it reads at most so many rows, the most likely first. Buckets of all
-        tables are read in the order of the sum of |logit| over the bits in which they differ from the query's code. A
-        larger budget finds all that a smaller one finds; one of all rows finds exactly what the search without it
+        With a `budget` the search is approximate: it reads at most that many rows, the most likely first. Buckets of
+        all tables are read in the order of the sum of |logit| over the bits in which they differ from the query's
+        code. A larger budget finds all that a smaller one finds; one of all rows finds exactly what the search without it
         does. With a large radius, up to n_bits - 1, everything that is read is a hit: together with `rerank`, this is
         approximate search for nearest neighbours. Sums of |logit| are rounded to 63 steps up to the query's largest
         (15 for codes of more than 1,024 bits).
@@ -105,7 +105,7 @@ class Searchable(ABC):
             limit: most hits; all of them by default.
             filter: what may be a hit. For an index, ids (a set, list or array) or a boolean array whose element i says
                 if id i may be one; for a store, the value or the `Range` of values of each named field of the payload.
-            rerank: so many of the hits (after `limit`), the closest by embedding, by embedding distance and then id.
+            rerank: number of hits to keep (after `limit`), the closest by embedding, by embedding distance and then id.
                 A search with a budget where no embeddings are kept ranks by the logits: by the sum of |logit| over
                 the bits in which a row differs, which `embedding_distance` then is.
             budget: most rows read; an empty bucket counts as one row, and so does a row that the filter refuses. It
@@ -191,7 +191,7 @@ class Searchable(ABC):
             recall: in a store that keeps vectors, share of the true nearest to find, above 0 and up to 1; 0.95 by
                 default.
             filter: as in `search`.
-            rerank: so many of the `k`, the closest by embedding.
+            rerank: number of the `k` to keep, the closest by embedding.
             budget: as in `search`.
             work: as in `search`.
 

@@ -73,7 +73,7 @@ class TableExplanation:
 
     @classmethod
     def of(cls, core: _native.MultiIndex, substrings: int) -> TableExplanation:
-        """Explain an index of the core whose largest piece has so many substrings."""
+        """Explain an index of the core by the substrings of its largest piece."""
         parts, radius, n_bits = core.parts, core.radius, 8 * core.n_bytes
         pieces = tuple((rows, tables) for rows, tables, *_ in parts)
         # Equal codes are read once, so they cost a search nothing.
@@ -174,7 +174,7 @@ def _checked(n_rows: int, n_bits: int, radius: int) -> tuple[int, int, int]:
 
 
 def _choice(n_rows: int, n_bits: int, radius: int, substrings: int, *, is_planned: bool = True) -> SubstringChoice:
-    """Return the cost of so many tables; only an index that chose their number has excerpts in them."""
+    """Return the cost of a number of tables; only an index that chose their number has excerpts in them."""
     return _of_core(_native.table_choice(n_bits // 8, radius, n_rows, substrings, is_planned))
 
 

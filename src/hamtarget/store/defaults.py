@@ -36,7 +36,7 @@ class ProbingDefaults:
 
     Attributes:
         budget: most rows read for a query.
-        radius: hits lie within so many bits.
+        radius: largest distance of a hit.
     """
 
     budget: int
@@ -44,7 +44,7 @@ class ProbingDefaults:
 
 
 def default_budget(n_items: int) -> int:
-    """Return how many rows a probe of so many items reads for a query: a hundredth of them, at least 1,000."""
+    """Return the usual budget of a search: a hundredth of the items, at least 1,000 rows."""
     return max(_LEAST_BUDGET, int(_BUDGET_SHARE * n_items))
 
 

@@ -395,7 +395,8 @@ class Store(Searchable):
     def answer(self, asked: Asked, query: Query, work: Work | None = None) -> Answer:
         """Answer a batch of queries; see `Searchable.answer`. A filter is one of payloads."""
         check_question(asked, query)
-        work = check_work(work)
+        # Started here: what is tried one after another shares the bounds.
+        work = check_work(work).started()
         near = self._vector_search(asked, query)
         if near is not None:
             return near.find(asked, query, Filter.of(query.filter), work)

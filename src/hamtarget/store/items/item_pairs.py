@@ -62,7 +62,7 @@ def _nearest_of_each(pairs: Pairs) -> Pairs:
 def name_pairs(
     blocks: Iterable[Pairs], ids_of: Callable[[Rows], dict[int, Id]], limits: _native.Limits | None
 ) -> Iterator[Pair]:
-    """Yield pairs of rows with the ids of these rows, without those that were deleted meanwhile."""
+    """Yield pairs of rows with the ids of these rows, without those of rows that are gone."""
     for pairs in blocks:
         for start in range(0, len(pairs.a), _NAMED_PAIRS):
             if limits is not None:
