@@ -83,10 +83,10 @@ class Searchable(ABC):
 
         With a `budget` the search is approximate: it reads at most that many rows, the most likely first. Buckets of
         all tables are read in the order of the sum of |logit| over the bits in which they differ from the query's
-        code. A larger budget finds all that a smaller one finds; one of all rows finds exactly what the search without it
-        does. With a large radius, up to n_bits - 1, everything that is read is a hit: together with `rerank`, this is
-        approximate search for nearest neighbours. Sums of |logit| are rounded to 63 steps up to the query's largest
-        (15 for codes of more than 1,024 bits).
+        code. A larger budget finds all that a smaller one finds. A budget of all rows finds exactly what the search
+        without it does. With a large radius, up to n_bits - 1, everything that is read is a hit: together with
+        `rerank`, this is approximate search for nearest neighbours. Sums of |logit| are rounded to 63 steps up to the
+        query's largest (15 for codes of more than 1,024 bits).
 
         Example:
             >>> from hamtarget import MultiIndex
