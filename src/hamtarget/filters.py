@@ -158,12 +158,14 @@ class Filter:
         return cls(tuple(found)) or None
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> Filter | None:
-        """Return the filter that `as_json` wrote.
+    def from_json(cls, written: Any) -> Filter | None:
+        """Return the filter that `as_json` wrote, or one whose conditions are partly written so.
 
         Raises:
-            InputError: it is no filter.
+            InputError: it is not a filter.
         """
+        if not isinstance(written, Mapping):
+            return cls.of(written)
         return cls.of({field: _condition_of(field, value) for field, value in written.items()})
 
     def as_json(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from hamtarget.codes import distances, unpack
 from hamtarget.errors import DtypeError, InputError, NotFiniteError
+from hamtarget.filters import Filter
 from hamtarget.query import Asked
 from hamtarget.search import MultiIndex
 from hamtarget.store import Item, Range, Store
@@ -281,3 +282,15 @@ def test_a_filtered_batch_holds_no_more_hits_than_a_few_queries_have(folder_stor
             table = distances(queries, CODES[passing], 32) if passing else np.zeros((n_queries, 0), dtype=int)
             nearest = [[passing[int(row.argmin())]] if len(row) else [] for row in table]
             assert [[hit.id for hit in hits] for hits in found] == nearest
+
+
+def test_a_filter_goes_to_json_and_back():
+    wanted = Filter.of({"kind": "photo", "year": Range(min=2020), "seen": True})
+    assert wanted.as_json() == {"kind": "photo", "year": {"min": 2020}, "seen": True}
+    assert Filter.from_json(wanted.as_json()) == wanted == Filter.from_json(wanted)
+    assert hash(Filter.from_json(wanted.as_json())) == hash(wanted)
+    assert Filter.of({"seen": 1}) != Filter.of({"seen": True})
+    assert Filter.from_json(None) is Filter.from_json({}) is None
+    for wrong in (5, "kind", [1], {"year": {"most": 1}}):
+        with pytest.raises(InputError, match="expected"):
+            Filter.from_json(wrong)

@@ -174,7 +174,7 @@ def match_query(inputs: Iterable[Query] | None, codes: Iterable[Code] | None, id
 
 def ranking(filter: Filter | None, rerank: int | None) -> dict[str, Any]:
     """Return the fields that every search has."""
-    checked = None if filter is None else PayloadFilter.from_json(filter)
+    checked = PayloadFilter.from_json(filter)
     return {"filter": None if checked is None else checked.as_json(), "rerank": rerank}
 
 
