@@ -55,8 +55,9 @@ class BufferPool {
         if (n_bytes >= kFewestBytes) {
             // Do not wait for the lock: a process may be forked while another thread holds it.
             const std::unique_lock lock(mutex_, std::try_to_lock);
+            if (!lock) return allocate(n_bytes);
             std::size_t best = count_;
-            for (std::size_t i = 0; lock && i < count_; ++i)
+            for (std::size_t i = 0; i < count_; ++i)
                 if (blocks_[i].n_bytes >= n_bytes && blocks_[i].n_bytes / 4 <= n_bytes &&
                     (best == count_ || blocks_[i].n_bytes < blocks_[best].n_bytes))
                     best = i;
